@@ -1,0 +1,1 @@
+"""GeoMQTT's public face: the client library and the command line."""

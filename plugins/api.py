@@ -29,11 +29,11 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from protocol.geo import Location
-from protocol.geometry import Place
+from protocol.geometry_place import Place
 from protocol.message import Message
 from protocol.values import value
 
-Verdict = bool | None | Awaitable[bool | None]
+Verdict = bool | Awaitable[bool | None] | None
 
 
 class NoSettings(msgspec.Struct, forbid_unknown_fields=True):
@@ -118,8 +118,11 @@ class Broker(Protocol):
     def fences(self) -> Iterable[Mapping[str, Any]]:
         """The geofences in force: client, name, kind, filter and geometry."""
 
-    def counters(self) -> Mapping[str, int | float]:
-        """All counters, by their metric name."""
+    def status(self) -> Mapping[str, int | float]:
+        """What is the case now: connections, sessions, queued messages, …"""
+
+    def counts(self) -> Mapping[str, int]:
+        """What was counted since the start, by metric name."""
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter of the plugin's own."""

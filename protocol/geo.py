@@ -10,7 +10,7 @@ goes out "as published" without being encoded again. `place` and `fence` are the
 always in EPSG:4326; `time` is (start, end) in Unix milliseconds, equal for an instant.
 """
 
-from protocol.geometry import Place
+from protocol.geometry_place import Place
 from protocol.values import value
 
 MIN_MS = -(2**63)  # an interval open at its start

@@ -1,0 +1,1 @@
+"""What survives: sessions, subscriptions, messages under way, retained messages, wills."""

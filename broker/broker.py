@@ -1,0 +1,382 @@
+"""The broker: what all links share, and what happens to a message once it is accepted.
+
+    publish: retain -> route -> show to plugins
+    flush:   commit (at the end of the turn, if somebody waits for it) -> one write a link
+
+Sockets and signals are the server's business (server.py); this object knows links only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from broker.config import Config
+from broker.config import Listener as ListenerSettings
+from broker.counters import Counters
+from broker.deadlines import Deadlines
+from broker.delivery import Delivery
+from broker.hooks import Hooks
+from broker.link import Link
+from broker.retained import Retained
+from broker.router import Router
+from broker.session import Session
+from broker.sessions import Sessions
+from broker.store.nothing import NoStore
+from broker.subscription import Subscription
+from plugins.api import Accepted, Client, Credentials, Plugin, SubscribeRequest
+from protocol.geo import Location
+from protocol.message import Message
+from protocol.mqttg import Dialect
+
+log = logging.getLogger("geomqtt.broker")
+
+
+class OpenListener:
+    """A listener with what its links need to know."""
+
+    def __init__(self, settings: ListenerSettings, max_levels: int, max_vertices: int) -> None:
+        self.settings = settings
+        self.connections = 0
+        self.dialect = Dialect(
+            geo=settings.geo,
+            little_endian=settings.mqttg_byte_order == "little",
+            location_after_fixed_header=settings.mqttg_position == "after-fixed-header",
+            max_levels=max_levels,
+            max_vertices=max_vertices,
+        )
+
+
+class Tap(Session):
+    """A plugin's own subscription: matched like a session's, delivered by a call."""
+
+    __slots__ = ("_call",)
+    takes_frames = False
+
+    def __init__(self, broker: Broker, call: Callable[[Message], None]) -> None:
+        super().__init__(broker, "", clean=True)
+        self._call = call
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Call the plugin; what it does wrong is its own affair."""
+        try:
+            self._call(delivery.message)
+        except Exception:
+            self.broker.counters.other["plugin_errors"] += 1
+            log.exception("a plugin's subscription failed")
+
+    def close(self) -> None:
+        """Stop the deliveries."""
+        self.broker.router.unsubscribe_all(self)
+
+
+class Broker:
+    """Everything between the links."""
+
+    def __init__(self, config: Config, plugins: Iterable[Plugin] = (), store: Any = None) -> None:
+        self.config = config
+        self.counters = Counters()
+        self.hooks = Hooks(tuple(plugins), self.counters, config.plugin_timeout_s)
+        self.store = store if store is not None else NoStore()
+        self.retained = Retained()
+        self.router = Router(self)
+        self.sessions = Sessions(self)
+        self.deadlines = Deadlines(time.monotonic)
+        self.links: set[Link] = set()
+        self.unsent: list[Link] = []  # links with something in their outbox
+        self.held: list[Link] = []  # links whose outbox waits for a commit
+        self.read_ms = 0  # Unix time of the read that is being worked on
+        self.started_at = time.monotonic()
+        self.publishers_paused = False
+        self.stopping = False
+        self.clients_maximum = 0
+        self.max_inflight = config.limits.max_inflight or 65_535
+        self.paced = config.limits.messages_per_s > 0
+        self.fast_lane_open = self.hooks.frames_suffice and not self.paced
+        self._addresses: Counter[str] = Counter()
+        self._connects: tuple[int, int] = (0, 0)  # this second, and how many came in it
+        self._accepted: list[Accepted] = []
+        self._committing = False
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    # Links
+
+    def link_opened(self, link: Link) -> None:
+        """Count a new connection, or refuse it at the door."""
+        self.counters.connections_total += 1
+        reason = self._full(link)
+        self.links.add(link)
+        link.listener.connections += 1
+        self._addresses[link.host] += 1
+        if reason:
+            self.counters.connections_refused += 1
+            self.counters.other["connection_limits_hit"] += 1
+            log.warning("connection from %s refused: %s", link.address, reason)
+            link.close(reason)
+            return
+        self.deadlines.watch(link)
+
+    def _full(self, link: Link) -> str:
+        limits = self.config.limits
+        if self.stopping:
+            return "stopping"
+        if 0 < limits.max_connections <= len(self.links):
+            return f"limit of {limits.max_connections} connections"
+        listener = link.listener
+        if 0 < listener.settings.max_connections <= listener.connections:
+            return f"limit of {listener.settings.max_connections} connections on this listener"
+        if 0 < limits.max_connections_per_address <= self._addresses[link.host]:
+            return f"limit of {limits.max_connections_per_address} connections per address"
+        if limits.connect_rate_per_s:
+            second = int(time.monotonic())
+            count = self._connects[1] + 1 if self._connects[0] == second else 1
+            self._connects = (second, count)
+            if count > limits.connect_rate_per_s:
+                return f"limit of {limits.connect_rate_per_s} connections a second"
+        return ""
+
+    def link_lost(self, link: Link) -> None:
+        """The socket of a link is gone: tell everybody whom that concerns."""
+        self.links.discard(link)
+        link.listener.connections -= 1
+        self._addresses[link.host] -= 1
+        if not self._addresses[link.host]:
+            del self._addresses[link.host]
+        self.part(link)
+
+    def part(self, link: Link) -> None:
+        """Separate a link from its session; send its will if it went without a word."""
+        session, link.session = link.session, None
+        if session is None:
+            return
+        will, link.will = link.will, None
+        self.sessions.leave(session)
+        assert link.client is not None
+        log.info("client %s at %s gone: %s", link.name, link.address, link.reason or "cut off")
+        self.hooks.tell(self.hooks.on_disconnect, "on_disconnect", link.client)
+        if will is not None and not self.stopping:
+            self.publish_will(link.client, will)
+
+    def note_location(self, session: Session, location: Location) -> None:
+        """Remember where a client says it is."""
+
+    def tick(self) -> None:
+        """Do what is due; called once a second."""
+        self.deadlines.tick()
+        self.flush()
+
+    # Wills
+
+    def keep_will(self, link: Link, will: Message) -> None:
+        """Remember what to publish if the client goes without a word."""
+        link.will = will
+        if self.store.keeps:
+            self.store.add_will(link.joined, will)
+            link.hold()
+
+    def drop_will(self, link: Link) -> None:
+        """The client said goodbye [MQTT-3.1.2-10]."""
+        if link.will is not None:
+            link.will = None
+            if self.store.keeps:
+                self.store.remove_will(link.joined.client_id)
+
+    def publish_will(self, client: Client, will: Message) -> None:
+        """Publish a will, if its client may still publish it [MQTT-3.1.2-8]."""
+        if self.store.keeps:
+            self.store.remove_will(client.client_id)
+        will = will.replace(received_ms=time.time_ns() // 1_000_000)
+        verdict = self.hooks.decide(self.hooks.authorise_publish, "authorise_publish", client, will)
+        if inspect.isawaitable(verdict):
+            task = asyncio.ensure_future(self._publish_will_later(verdict, will))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif verdict is not False:
+            self.publish(will)
+
+    async def _publish_will_later(self, verdict: Awaitable[bool | None], will: Message) -> None:
+        if await verdict is not False:
+            self.publish(will)
+            self.flush()
+
+    # Messages
+
+    def publish(self, message: Message) -> None:
+        """Retain, route and show a message that has been accepted."""
+        if message.retain and self.config.retain_available:
+            self._retain(message)
+        self.router.route(message)
+        if self.hooks.on_accepted:
+            self.accepted(message)
+
+    def _retain(self, message: Message) -> None:
+        topic = message.topic
+        if not message.payload:  # [MQTT-3.3.1-10], [MQTT-3.3.1-11]
+            if self.retained.clear(topic) and self.store.keeps and not topic.startswith("$SYS/"):
+                self.store.clear_retained(topic)
+            return
+        limits = self.config.limits
+        if self.retained.get(topic) is None and (
+            0 < limits.max_retained_messages <= len(self.retained)
+            or 0 < limits.max_retained_bytes < self.retained.total_bytes + len(message.payload)
+        ):
+            self.counters.other["retained_refused"] += 1
+            log.warning("client %r: %r not retained: limit reached", message.client_id, topic)
+            return
+        self.retained.keep(message)
+        if self.store.keeps and not topic.startswith("$SYS/"):
+            self.store.retain(message)
+
+    def must_be_kept(self, message: Message) -> bool:
+        """Tell whether the store must hear of a message before it may be acknowledged."""
+        if message.retain:
+            return True
+        route = self.router.find(message.topic)
+        return any(session.row for session, _ in route.plain) or bool(route.groups)
+
+    def may_receive(self, session: Session, message: Message) -> bool:
+        """Ask whether a session may get a message now."""
+        hooks = self.hooks
+        if not hooks.authorise_receive:
+            return True
+        link = session.link
+        client = link.client if link is not None else None
+        if client is None:
+            client = Client(session.client_id, session.username, "", "")
+        verdict = hooks.decide(hooks.authorise_receive, "authorise_receive", client, message)
+        return verdict is not False
+
+    def note_drop(self, session: Session, reason: str) -> None:
+        """Count a QoS 1 or 2 message that a limit took from a session."""
+        self.counters.messages_dropped += 1
+        dropped = self.counters.dropped_by_client
+        if session.client_id not in dropped:
+            log.warning("client %r: message dropped: %s", session.client_id, reason)
+        dropped[session.client_id] += 1
+
+    def accepted(self, item: Accepted) -> None:
+        """Show accepted messages to plugins, together at the end of the turn."""
+        if not self._accepted:
+            asyncio.get_running_loop().call_soon(self._show_accepted)
+        self._accepted.append(item)
+
+    def _show_accepted(self) -> None:
+        batch, self._accepted = self._accepted, []
+        self.hooks.accepted(batch)
+
+    # Sending
+
+    def flush(self) -> None:
+        """Write every outbox that does not wait for the store."""
+        unsent = self.unsent
+        if unsent:
+            self.unsent = []
+            for link in unsent:
+                if not link.held:
+                    link.write()
+        if self.held and not self._committing:
+            # Everything this turn of the loop brings shares one commit.
+            self._committing = True
+            asyncio.get_running_loop().call_soon(self._commit)
+
+    def _commit(self) -> None:
+        self._committing = False
+        held, self.held = self.held, []
+        kept = self.store.commit()
+        for link in held:
+            link.held = False
+            if kept or link not in self.store.unkept:
+                link.write()
+            else:
+                link.outbox = []
+                link.close("its message could not be kept")
+
+    async def later(self, delay_s: float, call: Callable[..., Any], *args: Any) -> None:
+        """Call a handler's second half after a while."""
+        await asyncio.sleep(delay_s)
+        waiting = call(*args)
+        if waiting is not None:
+            await waiting
+
+    # What plugins see (plugins.api.Broker)
+
+    @property
+    def data_dir(self) -> str | None:
+        """The folder for everything that lasts."""
+        return self.config.data_dir or None
+
+    async def authenticate(self, credentials: Credentials) -> bool:
+        """Ask all plugins; without an opinion, what an anonymous local listener would say."""
+        verdict = self.hooks.decide(self.hooks.authenticate, "authenticate", credentials)
+        if inspect.isawaitable(verdict):
+            verdict = await verdict
+        if verdict is None:
+            return credentials.client.anonymous or not self.hooks.authenticate
+        return verdict
+
+    async def authorise_publish(self, client: Client, message: Message) -> bool:
+        """Ask all plugins."""
+        return await self._authorised("authorise_publish", client, message)
+
+    async def authorise_subscribe(self, client: Client, request: SubscribeRequest) -> bool:
+        """Ask all plugins."""
+        return await self._authorised("authorise_subscribe", client, request)
+
+    async def _authorised(self, name: str, client: Client, subject: Any) -> bool:
+        verdict = self.hooks.decide(getattr(self.hooks, name), name, client, subject)
+        if inspect.isawaitable(verdict):
+            verdict = await verdict
+        return verdict is not False
+
+    def subscribe(self, topic_filter: str, deliver: Callable[[Message], None]) -> Tap:
+        """Call `deliver` for every accepted message on a topic filter."""
+        tap = Tap(self, deliver)
+        self.router.subscribe(Subscription(tap, topic_filter, topic_filter, 2))
+        return tap
+
+    def locations(self) -> Mapping[str, Location]:
+        """The last known locations by client id."""
+        return {}
+
+    def fences(self) -> Iterable[Mapping[str, Any]]:
+        """The geofences in force."""
+        return ()
+
+    def status(self) -> Mapping[str, int | float]:
+        """What is the case now, as opposed to what was counted."""
+        return {
+            "uptime_s": round(time.monotonic() - self.started_at, 1),
+            "connections": len(self.links),
+            "sessions": len(self.sessions),
+            "subscriptions": self.router.subscriptions,
+            "retained_messages": len(self.retained),
+            "retained_bytes": self.retained.total_bytes,
+            "queued_messages": sum(session.queued for session in self.sessions),
+            "inflight_messages": sum(len(session.in_flight) for session in self.sessions),
+            "store_failing": int(self.store.failing),
+        }
+
+    def counts(self) -> Mapping[str, int]:
+        """All counters, by their metric name."""
+        return self.counters.snapshot()
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter of a plugin's own."""
+        self.counters.other[name] += amount
+
+    def pause_publishers(self) -> None:
+        """Stop reading from connections until `resume_publishers`."""
+        self.publishers_paused = True
+        for link in self.links:
+            link.transport.pause_reading()
+
+    def resume_publishers(self) -> None:
+        """Read again."""
+        self.publishers_paused = False
+        for link in self.links:
+            link.unpause()

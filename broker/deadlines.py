@@ -1,0 +1,50 @@
+"""When connections have been silent for too long, without a timer each.
+
+Links wait in buckets, one a second. When a bucket is due, each link in it says when it
+will really be due; most have been heard of meanwhile and move to a later bucket. Reading
+data costs a link one assignment and nothing here.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Mortal(Protocol):
+    """Something that ends unless it keeps showing signs of life."""
+
+    def due_at(self) -> float | None:
+        """Tell when it ends as things stand; None: never."""
+
+    def expire(self) -> None:
+        """End it."""
+
+
+class Deadlines:
+    """Buckets of things that may end, by second of the monotonic clock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._buckets: dict[int, list[Mortal]] = {}
+        self._next = int(clock())
+
+    def watch(self, mortal: Mortal) -> None:
+        """Look at something again when it is due."""
+        due_at = mortal.due_at()
+        if due_at is not None:
+            second = max(int(due_at) + 1, self._next)
+            self._buckets.setdefault(second, []).append(mortal)
+
+    def tick(self) -> None:
+        """End what is due; call about once a second."""
+        now = self._clock()
+        while self._next <= now:
+            second = self._next
+            self._next += 1
+            for mortal in self._buckets.pop(second, ()):
+                due_at = mortal.due_at()
+                if due_at is None:
+                    continue
+                if due_at <= now:
+                    mortal.expire()
+                else:
+                    self.watch(mortal)

@@ -1,0 +1,105 @@
+"""CONNECT: who is it, may it come in, and which session does it continue?
+
+limits -> authenticate (may wait) -> take over -> session -> CONNACK -> what was missed
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import uuid
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from plugins.api import Client, Credentials
+from protocol import packets as p
+from protocol.encode import connack
+from protocol.errors import ConnectRefused
+from protocol.machine import State
+from protocol.message import Message
+from protocol.packets import Connect
+
+if TYPE_CHECKING:
+    from broker.link import Link
+
+log = logging.getLogger("geomqtt.connect")
+
+
+def handle_connect(link: Link, packet: Connect) -> Awaitable[None] | None:
+    """Let a client in, or tell it why not."""
+    broker = link.broker
+    client_id = packet.client_id
+    if not client_id:
+        if not broker.config.allow_zero_length_clientid:
+            raise ConnectRefused(p.IDENTIFIER_REJECTED, "empty client ids are not allowed")
+        client_id = f"auto-{uuid.uuid4().hex}"  # [MQTT-3.1.3-6]
+    settings = link.listener.settings
+    certificate_name = link.certificate_name()
+    username = packet.username
+    if settings.use_identity_as_username:
+        username = certificate_name
+    link.client = Client(client_id, username, link.address, settings.name, username is None)
+    link.state = State.CONNECTING
+    credentials = Credentials(link.client, packet.password, certificate_name)
+    verdict = broker.hooks.decide(broker.hooks.authenticate, "authenticate", credentials)
+    if inspect.isawaitable(verdict):
+        return _connect_later(link, packet, verdict)
+    _connect(link, packet, verdict)
+    return None
+
+
+async def _connect_later(link: Link, packet: Connect, verdict: Awaitable[bool | None]) -> None:
+    _connect(link, packet, await verdict)
+
+
+def _connect(link: Link, packet: Connect, verdict: bool | None) -> None:
+    broker = link.broker
+    client = link.client
+    assert client is not None
+    settings = link.listener.settings
+    if verdict is None:
+        # Nobody has an opinion: a proven certificate, or a listener open to everybody.
+        verdict = settings.anonymous or (
+            settings.use_identity_as_username and client.username is not None
+        )
+        verdict = verdict and (client.anonymous or not broker.hooks.authenticate)
+    if not verdict:
+        broker.counters.other["authentication_failures"] += 1
+        raise ConnectRefused(p.NOT_AUTHORISED, "not authorised")
+    keep_alive_s = packet.keep_alive_s
+    ceiling = broker.config.limits.max_keep_alive_s
+    if ceiling and not 0 < keep_alive_s <= ceiling:
+        broker.counters.other["keep_alive_refused"] += 1
+        raise ConnectRefused(
+            p.IDENTIFIER_REJECTED, f"keep-alive of {keep_alive_s} s, limit is {ceiling}"
+        )
+    session, present = broker.sessions.open(
+        client.client_id, clean=packet.clean_session, link=link, username=client.username
+    )
+    if packet.protocol_name == "GeoMQTT":
+        session.geo_aware = True
+    link.session = session
+    link.state = State.CONNECTED
+    link.keep_alive_s = float(keep_alive_s)
+    link.v31 = packet.level == 3
+    link.fast = broker.fast_lane_open
+    link.note_location(packet.location)
+    if packet.will is not None:
+        will = packet.will
+        broker.keep_will(
+            link, Message(will.topic, will.payload, will.qos, will.retain, client.client_id)
+        )
+    broker.deadlines.watch(link)
+    # [MQTT-3.2.0-1]: CONNACK is the first packet; what was missed comes behind it. MQTT 3.1
+    # has no session-present flag.
+    link.send(connack(p.ACCEPTED, session_present=present and not link.v31))
+    log.info(
+        "client %r connected from %s on %s%s%s",
+        client.client_id,
+        link.address,
+        settings.name,
+        f" as {client.username!r}" if client.username else "",
+        ", session resumed" if present else "",
+    )
+    broker.hooks.tell(broker.hooks.on_connect, "on_connect", client)
+    session.resume(link)

@@ -1,0 +1,139 @@
+"""SUBSCRIBE and UNSUBSCRIBE: rights, limits, the answer, and then retained messages.
+
+Every filter gets its own verdict; the SUBACK carries one code each, in order
+[MQTT-3.8.4-5], and precedes the retained messages it grants.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from broker.delivery import Delivery
+from broker.subscription import Subscription
+from plugins.api import SubscribeRequest
+from protocol.encode import suback, unsuback
+from protocol.errors import BadTopic, ProtocolError
+from protocol.packets import SUBSCRIBE_FAILURE, Subscribe, Unsubscribe
+from protocol.topics import parse_share
+
+if TYPE_CHECKING:
+    from broker.link import Link
+
+log = logging.getLogger("geomqtt.subscribe")
+
+
+def handle_subscribe(link: Link, packet: Subscribe) -> Awaitable[None] | None:
+    """Add subscriptions."""
+    link.note_location(packet.location)
+    return _subscribe(link, packet, 0, [], [])
+
+
+def _subscribe(
+    link: Link, packet: Subscribe, position: int, codes: list[int], granted: list[Subscription]
+) -> Awaitable[None] | None:
+    """Judge the filters from `position` on; wait where a plugin must, then go on."""
+    hooks = link.broker.hooks
+    while position < len(packet.filters):
+        wanted = _wanted(link, *packet.filters[position])
+        verdict = None
+        if isinstance(wanted, Subscription) and hooks.authorise_subscribe:
+            request = SubscribeRequest(wanted.topic_filter, wanted.qos)
+            verdict = hooks.decide(
+                hooks.authorise_subscribe, "authorise_subscribe", link.client, request
+            )
+            if inspect.isawaitable(verdict):
+                return _subscribe_later(link, packet, position, codes, granted, wanted, verdict)
+        _settle(link, wanted, verdict is not False, codes, granted)
+        position += 1
+    _answer(link, packet, codes, granted)
+    return None
+
+
+async def _subscribe_later(
+    link: Link,
+    packet: Subscribe,
+    position: int,
+    codes: list[int],
+    granted: list[Subscription],
+    wanted: Subscription,
+    verdict: Awaitable[bool | None],
+) -> None:
+    _settle(link, wanted, await verdict is not False, codes, granted)
+    rest = _subscribe(link, packet, position + 1, codes, granted)
+    if rest is not None:
+        await rest
+
+
+def _wanted(link: Link, topic_filter: str, qos: int) -> Subscription | str:
+    """Take a filter apart; a string says why it cannot be granted."""
+    session = link.joined
+    limit = link.broker.config.limits.max_subscriptions
+    if 0 < limit <= len(session.subscriptions) and topic_filter not in session.subscriptions:
+        link.broker.counters.other["subscriptions_exceeded"] += 1
+        return f"limit of {limit} subscriptions"
+    try:
+        shared = parse_share(topic_filter)
+    except BadTopic as error:
+        return str(error)
+    if shared is None:
+        return Subscription(session, topic_filter, topic_filter, qos)
+    return Subscription(session, topic_filter, shared.filter, qos, shared.group)
+
+
+def _settle(
+    link: Link,
+    wanted: Subscription | str,
+    allowed: bool,
+    codes: list[int],
+    granted: list[Subscription],
+) -> None:
+    if isinstance(wanted, Subscription) and allowed:
+        codes.append(wanted.qos)
+        granted.append(wanted)
+        return
+    reason = wanted if isinstance(wanted, str) else "not authorised to subscribe"
+    log.info("client %s: subscription refused: %s", link.name, reason)
+    link.broker.counters.other["subscriptions_refused"] += 1
+    if link.v31:
+        raise ProtocolError(f"subscription refused: {reason}")  # MQTT 3.1 has no failure code
+    codes.append(SUBSCRIBE_FAILURE)
+
+
+def _answer(link: Link, packet: Subscribe, codes: list[int], granted: list[Subscription]) -> None:
+    broker = link.broker
+    for subscription in granted:
+        broker.router.subscribe(subscription)
+        if subscription.session.row:
+            broker.store.add_subscription(subscription)
+            link.hold()
+    link.send(suback(packet.packet_id, bytes(codes)))
+    for subscription in granted:
+        if subscription.group is None:  # a shared subscription gets no retained messages
+            send_retained(link, subscription)
+
+
+def send_retained(link: Link, subscription: Subscription) -> None:
+    """Send the retained messages that a new subscription matches [MQTT-3.3.1-6]."""
+    broker = link.broker
+    session = subscription.session
+    for message in broker.retained.match(subscription.topic_filter):
+        if broker.may_receive(session, message):
+            session.deliver(Delivery(message, min(message.qos, subscription.qos), retain=True))
+
+
+def handle_unsubscribe(link: Link, packet: Unsubscribe) -> None:
+    """Take subscriptions back; the answer is the same whether they existed [MQTT-3.10.4-5]."""
+    link.note_location(packet.location)
+    broker = link.broker
+    session = link.joined
+    for topic_filter in packet.filters:
+        subscription = session.subscriptions.get(topic_filter)
+        if subscription is not None:
+            broker.router.unsubscribe(session, topic_filter)
+            if session.row:
+                broker.store.remove_subscription(subscription)
+                link.hold()
+    link.send(unsuback(packet.packet_id))

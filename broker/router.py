@@ -1,0 +1,198 @@
+"""From a topic to those who get it.
+
+`Route` is everything that depends on the topic alone: plain subscribers with their highest
+QoS, shared groups, and the fence indexes of geo subscriptions. Routes are kept by topic and
+forgotten when a subscription changes that could concern them; there are never more than
+`ROUTES_KEPT`, however many topics clients invent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.delivery import Delivery
+from broker.matching.trie import TopicTrie, has_wildcard
+from broker.subscription import Subscription
+from protocol.message import Message
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.session import Session
+
+ROUTES_KEPT = 50_000
+
+
+class Group:
+    """The members of one `$share` group on one filter; each message goes to one of them."""
+
+    __slots__ = ("_turn", "members")
+
+    def __init__(self) -> None:
+        self.members: list[Subscription] = []
+        self._turn = 0
+
+    def in_turn(self) -> list[Subscription]:
+        """Give the members in the order in which they should be tried."""
+        self._turn = (self._turn + 1) % len(self.members)
+        members = self.members[self._turn :] + self.members[: self._turn]
+        # Somebody who reads now before somebody who is stuck, before somebody who is away.
+        return sorted(members, key=_reluctance)
+
+
+def _reluctance(subscription: Subscription) -> int:
+    link = subscription.session.link
+    if link is None:
+        return 2
+    return 1 if link.congested else 0
+
+
+class Leaf:
+    """All subscriptions on one topic filter."""
+
+    __slots__ = ("groups", "plain")
+
+    def __init__(self) -> None:
+        self.plain: dict[Session, int] = {}
+        self.groups: dict[str, Group] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody is left."""
+        return not self.plain and not self.groups
+
+
+class Route:
+    """Who gets what is published on one topic, as far as the topic decides."""
+
+    __slots__ = ("groups", "plain")
+
+    def __init__(self, plain: tuple[tuple[Session, int], ...], groups: tuple[Group, ...]) -> None:
+        self.plain = plain
+        self.groups = groups
+
+
+class Router:
+    """All subscriptions, and the way from a message to its receivers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._leaves: TopicTrie[Leaf] = TopicTrie(Leaf)
+        self._routes: dict[str, Route] = {}
+        # The fast lane's view: topics whose messages go to these sessions and concern
+        # nobody else. Keyed by the bytes of the topic as they stand in a frame.
+        self.fast_routes: dict[bytes, tuple[Session, ...]] = {}
+        self._orders = 0
+        self.subscriptions = 0
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Add a subscription, or replace the one with the same key."""
+        session = subscription.session
+        old = session.subscriptions.get(subscription.key)
+        if old is not None:
+            self._detach(old)
+        self._orders += 1
+        subscription.order = self._orders
+        session.subscriptions[subscription.key] = subscription
+        self.subscriptions += 1
+        leaf = self._leaves.ensure(subscription.topic_filter)
+        if subscription.group is not None:
+            if leaf.groups is None:
+                leaf.groups = {}
+            leaf.groups.setdefault(subscription.group, Group()).members.append(subscription)
+        else:
+            leaf.plain[session] = subscription.qos
+        self.forget(subscription.topic_filter)
+
+    def unsubscribe(self, session: Session, key: object) -> bool:
+        """Take a subscription back; tell whether there was one."""
+        subscription = session.subscriptions.pop(key, None)
+        if subscription is None:
+            return False
+        self._detach(subscription)
+        return True
+
+    def unsubscribe_all(self, session: Session) -> None:
+        """Take back everything a session asked for."""
+        for key in list(session.subscriptions):
+            self.unsubscribe(session, key)
+
+    def _detach(self, subscription: Subscription) -> None:
+        self.subscriptions -= 1
+        topic_filter = subscription.topic_filter
+        leaf = self._leaves.get(topic_filter)
+        if leaf is None:
+            return
+        if subscription.group is not None and leaf.groups is not None:
+            group = leaf.groups[subscription.group]
+            group.members.remove(subscription)
+            if not group.members:
+                del leaf.groups[subscription.group]
+        else:
+            leaf.plain.pop(subscription.session, None)
+        if leaf.empty:
+            self._leaves.discard(topic_filter)
+        self.forget(topic_filter)
+
+    def forget(self, topic_filter: str) -> None:
+        """Drop the kept routes that a change on this filter may concern."""
+        if has_wildcard(topic_filter):
+            self._routes.clear()
+            self.fast_routes.clear()
+        else:
+            self._routes.pop(topic_filter, None)
+            self.fast_routes.pop(topic_filter.encode(), None)
+
+    def find(self, topic: str) -> Route:
+        """Give the route of a topic, from memory if it is there."""
+        route = self._routes.get(topic)
+        if route is None:
+            if len(self._routes) >= ROUTES_KEPT:
+                self._routes.clear()
+                self.fast_routes.clear()
+            route = self._routes[topic] = self._build(topic)
+            if (
+                not route.groups
+                and not topic.startswith("$")
+                and all(session.takes_frames for session, _ in route.plain)
+            ):
+                self.fast_routes[topic.encode()] = tuple(session for session, _ in route.plain)
+        return route
+
+    def _build(self, topic: str) -> Route:
+        plain: dict[Session, int] = {}
+        groups: list[Group] = []
+        for leaf in self._leaves.match(topic):
+            # Overlapping subscriptions: once, with the highest QoS [MQTT-3.3.5-1].
+            for session, qos in leaf.plain.items():
+                plain[session] = max(qos, plain.get(session, 0))
+            if leaf.groups:
+                groups.extend(leaf.groups.values())
+        return Route(tuple(plain.items()), tuple(groups))
+
+    def route(self, message: Message) -> None:
+        """Deliver a message to everybody who subscribed to it."""
+        route = self._routes.get(message.topic) or self.find(message.topic)
+        # One encoded form per QoS, whoever gets it.
+        deliveries: list[Delivery | None] = [None, None, None]
+        checked = self._broker.hooks.authorise_receive
+        published = message.qos
+        for session, granted in route.plain:
+            if checked and not self._broker.may_receive(session, message):
+                continue
+            qos = granted if granted < published else published
+            delivery = deliveries[qos]
+            if delivery is None:
+                delivery = deliveries[qos] = Delivery(message, qos)
+            session.deliver(delivery)
+        for group in route.groups:
+            self._deliver_to_group(group, message)
+
+    def _deliver_to_group(self, group: Group, message: Message) -> None:
+        for subscription in group.in_turn():
+            session = subscription.session
+            if session.link is None and session.clean:
+                continue
+            if not self._broker.may_receive(session, message):
+                continue
+            session.deliver(Delivery(message, min(subscription.qos, message.qos)))
+            return

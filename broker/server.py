@@ -1,0 +1,208 @@
+"""The daemon: listeners, timers, signals, and the order of starting and stopping.
+
+start: store -> plugins -> listeners -> ready line
+stop:  no more connections -> deliveries finish -> commit -> close -> plugins -> store
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from broker import tls
+from broker.broker import Broker, OpenListener
+from broker.config import Config, ConfigError, Listener
+from broker.link import Link
+from broker.store.nothing import NoStore
+from broker.sys_topics import SysTopics
+from broker.websocket import WebSocketProtocol
+from plugins.api import Plugin, PluginError
+from plugins.loader import load as load_plugin
+
+log = logging.getLogger("geomqtt.server")
+
+BACKLOG = 4096
+
+
+class StartError(Exception):
+    """Why the broker cannot start: one line for the operator."""
+
+
+class Server:
+    """A broker with its sockets."""
+
+    def __init__(self, config: Config, plugins: list[Plugin] | None = None) -> None:
+        self.config = config
+        self._plugins = plugins if plugins is not None else []
+        self._servers: list[asyncio.AbstractServer] = []
+        self._contexts: list[tuple[ssl.SSLContext, Listener]] = []
+        self._tickers: list[asyncio.Task[None]] = []
+        self.addresses: list[str] = []
+
+    async def start(self) -> None:
+        """Open everything; raises StartError with one line when something is in the way."""
+        try:
+            for entry in self.config.plugin:
+                self._plugins.append(load_plugin(entry.use, entry.settings))
+            self.broker = Broker(self.config, self._plugins, self._open_store())
+            for plugin in self._plugins:
+                await plugin.start(self.broker)
+            for listener in self.config.listener:
+                await self._listen(listener)
+        except (PluginError, ConfigError) as error:
+            raise StartError(str(error)) from None
+        self._tickers = [asyncio.create_task(self._every(1.0, self.broker.tick), name="deadlines")]
+        if self.config.sys_interval_s > 0:
+            sys_topics = SysTopics(self.broker)
+            sys_topics.publish()
+            self._tickers.append(
+                asyncio.create_task(
+                    self._every(self.config.sys_interval_s, sys_topics.publish), name="$SYS"
+                )
+            )
+
+    def _open_store(self) -> NoStore:
+        if not self.config.persistence:
+            return NoStore()
+        data_dir = Path(self.config.data_dir)
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            probe = data_dir / f".probe-{os.getpid()}"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise StartError(f"data folder {data_dir}: {error.strerror}") from None
+        return NoStore()
+
+    async def _listen(self, settings: Listener) -> None:
+        if not settings.name:
+            settings.name = settings.path or f"{settings.kind}:{settings.port}"
+        limits = self.config.limits
+        listener = OpenListener(settings, limits.max_topic_levels, limits.max_vertices)
+
+        def make_link() -> Link:
+            return Link(self.broker, listener)
+
+        factory: Callable[[], asyncio.BaseProtocol] = make_link
+        if settings.kind in ("ws", "wss"):
+
+            def factory() -> asyncio.BaseProtocol:
+                return WebSocketProtocol(make_link, settings.ws_path, limits.max_packet_size)
+
+        loop = asyncio.get_running_loop()
+        context = None
+        if settings.secure:
+            context = tls.context(settings)
+            self._contexts.append((context, settings))
+        try:
+            if settings.kind == "unix":
+                Path(settings.path).unlink(missing_ok=True)
+                server = await loop.create_unix_server(factory, settings.path, backlog=BACKLOG)
+                self.addresses.append(f"unix {settings.path}")
+            else:
+                server = await loop.create_server(
+                    factory,
+                    settings.host or None,
+                    settings.port,
+                    ssl=context,
+                    backlog=BACKLOG,
+                    reuse_address=True,
+                    ssl_handshake_timeout=limits.connect_timeout_s if context else None,
+                )
+                self._note_addresses(settings, server)
+        except OSError as error:
+            raise StartError(_why_not(settings, error)) from None
+        self._servers.append(server)
+
+    def _note_addresses(self, settings: Listener, server: asyncio.AbstractServer) -> None:
+        for socket in server.sockets:  # type: ignore[attr-defined]
+            host, port = socket.getsockname()[:2]
+            settings.port = port  # the one the system chose, if it was asked to
+            host = f"[{host}]" if ":" in host else host
+            path = settings.ws_path if settings.kind in ("ws", "wss") else ""
+            name = "mqtt" if settings.kind == "tcp" else settings.kind
+            self.addresses.append(f"{name} {host}:{port}{path}")
+
+    async def _every(self, seconds: float, call: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                call()
+            except Exception:
+                self.broker.counters.other["internal_errors"] += 1
+                log.exception("internal error in a timer")
+
+    def reload(self) -> None:
+        """Read users, rules and certificates again; what is broken stays as it was."""
+        for context, listener in self._contexts:
+            try:
+                tls.load(context, listener)
+            except ConfigError as error:
+                log.error("reload: %s: keeping the old certificate", error)
+        for plugin in self._plugins:
+            try:
+                plugin.reload()
+            except Exception as error:
+                log.error("reload: %s: keeping what was", error)
+        log.info("reloaded")
+
+    async def stop(self) -> None:
+        """Part from everybody, within `stop_timeout_s`."""
+        broker = self.broker
+        broker.stopping = True
+        for server in self._servers:
+            server.close()
+        for ticker in self._tickers:
+            ticker.cancel()
+        deadline = time.monotonic() + self.config.stop_timeout_s
+        # Deliveries under way may still be acknowledged; an idle broker stops at once.
+        while time.monotonic() < deadline and any(
+            link.session is not None and link.session.in_flight for link in broker.links
+        ):
+            if time.monotonic() > deadline - self.config.stop_timeout_s + 1:
+                break
+            await asyncio.sleep(0.01)
+        broker.flush()
+        for link in list(broker.links):
+            link.close("broker is stopping")
+        while broker.links and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for link in list(broker.links):
+            link.transport.abort()
+        for plugin in reversed(self._plugins):
+            with contextlib.suppress(Exception):
+                await plugin.stop()
+        broker.store.commit()
+        broker.store.close()
+
+
+def _why_not(settings: Listener, error: OSError) -> str:
+    where = settings.path or f"{settings.host}:{settings.port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{where}: address already in use: is another broker running?"
+    return f"{where}: {error.strerror or error}"
+
+
+async def run(
+    config: Config, plugins: list[Plugin] | None = None, ready: Callable[[str], None] = print
+) -> None:
+    """Run a broker until SIGTERM or SIGINT."""
+    server = Server(config, plugins)
+    await server.start()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
+    ready(f"geomqtt ready: {', '.join(server.addresses)}")
+    await stop.wait()
+    log.info("stopping")
+    await server.stop()

@@ -1,0 +1,5 @@
+"""`python -m geomqtt` is `geomqtt`."""
+
+from geomqtt.cli import main
+
+main()

@@ -1,0 +1,104 @@
+"""`geomqtt serve`: from flags and a configuration file to a running broker."""
+
+import argparse
+import gc
+import logging
+import resource
+import sys
+from typing import Any
+
+from broker.config import Config, ConfigError, Listener, PluginEntry, check, load
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add the command to the command line."""
+    parser = subparsers.add_parser(
+        "serve", help="run the broker", description="Run the broker.", add_help=False
+    )
+    parser.add_argument("--help", action="help", help="show this help and exit")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--config", metavar="FILE", help="TOML configuration")
+    source.add_argument("--mosquitto-conf", metavar="FILE", help="a mosquitto.conf to obey")
+    parser.add_argument("--host", metavar="H", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, metavar="N", help="MQTT port (default 1883)")
+    parser.add_argument("--ws-port", type=int, metavar="N", help="WebSocket port (default 0: off)")
+    parser.add_argument("--http-port", type=int, metavar="N", help="REST and map (default 8080)")
+    parser.add_argument("--data", metavar="DIR", help="data folder (default ./geomqtt-data)")
+    parser.add_argument(
+        "--log",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="write the event log (default: yes)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the broker until it is told to stop."""
+    try:
+        config = configure(args)
+    except ConfigError as error:
+        print(f"geomqtt: {error}", file=sys.stderr)
+        return 2
+    logging.basicConfig(
+        level=config.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    raise_file_limit()
+    import uvloop
+
+    from broker.server import StartError
+    from broker.server import run as run_server
+
+    # The broker makes few cycles and many short-lived objects: look for cycles rarely.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
+    try:
+        uvloop.run(run_server(config, ready=lambda line: print(line, flush=True)))
+    except StartError as error:
+        print(f"geomqtt: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def configure(args: argparse.Namespace) -> Config:
+    """Put flags over the configuration file over the defaults."""
+    config = load(args.config) if args.config else Config()
+    if args.mosquitto_conf:
+        raise ConfigError("--mosquitto-conf: not supported yet")
+    if args.host is not None or args.port is not None:
+        plain = next((each for each in config.listener if each.kind == "tcp"), None)
+        if plain is None:
+            plain = Listener()
+            config.listener.insert(0, plain)
+        plain.host = args.host if args.host is not None else plain.host
+        plain.port = args.port if args.port is not None else plain.port
+    if args.ws_port:
+        host = args.host or config.listener[0].host
+        config.listener.append(Listener(kind="ws", host=host, port=args.ws_port))
+    if args.http_port is not None:
+        config.http.port = args.http_port
+        config.http.required = args.http_port != 0
+    if args.host is not None:
+        config.http.host = args.host
+    if args.data is not None:
+        config.data_dir = args.data
+    if args.log is not None:
+        config.event_log = args.log
+    check(config, args.config or "command line")
+    config.plugin = shipped_plugins(config) + config.plugin
+    return config
+
+
+def shipped_plugins(config: Config) -> list[PluginEntry]:
+    """Name the plugins that are on unless they are switched off."""
+    return []
+
+
+def raise_file_limit() -> None:
+    """Allow as many connections as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
