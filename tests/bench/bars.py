@@ -1,0 +1,75 @@
+"""What the broker is held to, as data: each bar is compared with the medians of one run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.bench.rows import ROWS
+
+OURS = "geomqtt"
+
+# broker -> row -> metric -> median; a row that failed has the one key "failed"
+Medians = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A metric of ours against a number, or against so many times a peer's."""
+
+    row: str
+    metric: str
+    limit: float
+    peer: str | None = None
+    at_most: bool = False
+    is_aim: bool = False  # beyond what is demanded: reported, never a failure
+
+    def __str__(self) -> str:
+        sign = "at most" if self.at_most else "at least"
+        what = f"{self.limit:g}" if self.peer is None else f"{self.limit:g} x {self.peer}"
+        return f"{self.row}: {self.metric} {sign} {what}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one bar came out; `value` is a ratio where the bar names a peer."""
+
+    bar: Bar
+    word: str  # met, not met, not measured
+    value: float | None = None
+
+
+BARS = (
+    Bar("1-1-qos0", "rate", 8, "mosquitto"),
+    Bar("1-1-qos1", "rate", 6, "mosquitto"),
+    Bar("1-50", "rate", 15, "mosquitto"),
+    Bar("50-1", "rate", 4, "mosquitto"),
+    Bar("topics", "rate", 5, "mosquitto"),
+    Bar("pairs-qos0", "rate", 1.1, "mosquitto"),
+    Bar("pairs-qos1", "rate", 1.1, "mosquitto"),
+    Bar("1-500", "rate", 1.1, "mosquitto"),
+    Bar("1-1-single", "rate", 0.9, "mosquitto"),
+    Bar("pairs-qos0", "p99_us", 2, "mosquitto", at_most=True),
+    Bar("pairs-qos1", "p99_us", 2, "mosquitto", at_most=True),
+    Bar("idle", "kib", 6, at_most=True),
+    *(Bar(row.name, "rate", 1, "amqtt") for row in ROWS if not row.idle),
+    *(Bar(row.name, "rate", 1, "nats", is_aim=True) for row in ROWS if not row.idle),
+)
+
+
+def judge(bar: Bar, medians: Medians) -> Verdict:
+    """Compare one bar with the medians; a peer that failed the row cannot be ahead of us."""
+    ours = medians.get(OURS, {}).get(bar.row, {})
+    if "failed" in ours:
+        return Verdict(bar, "not met")
+    if bar.metric not in ours:
+        return Verdict(bar, "not measured")
+    value = float(ours[bar.metric])
+    if bar.peer is not None:
+        theirs = medians.get(bar.peer, {}).get(bar.row, {})
+        if "failed" in theirs:
+            return Verdict(bar, "met (the peer failed)")
+        if not theirs.get(bar.metric):
+            return Verdict(bar, "not measured")
+        value /= float(theirs[bar.metric])
+    met = value <= bar.limit if bar.at_most else value >= bar.limit
+    return Verdict(bar, "met" if met else "not met", value)
