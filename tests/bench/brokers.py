@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,12 +130,9 @@ def accepts(port: int) -> bool:
 def stop(process: subprocess.Popen[bytes]) -> None:
     """End the broker and what it started, by process id."""
     try:
-        family = [
-            psutil.Process(process.pid),
-            *psutil.Process(process.pid).children(recursive=True),
-        ]
+        children = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
-        family = []
+        children = []
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
@@ -143,9 +140,9 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    for member in family:
-        if member.pid != process.pid and member.is_running():
-            member.kill()
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 @contextmanager

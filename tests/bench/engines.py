@@ -254,43 +254,21 @@ def pointer(array: NDArray[np.generic] | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
+# The fields of `struct load` by type, in its order.
+NUMBERS = """publishers subscribers templates window out_frame out_stamp out_id
+in_frame in_stamp in_id in_prefix_size acknowledged"""
+ARRAYS = """fds frames in_prefix first_subscriber subscriber_count steps
+sent acked expected latency"""
+COUNTS = "deliveries gaps stale wrong_acks"
+
+
 class LoadStruct(ctypes.Structure):
     """`struct load` of loop.c, field for field."""
 
     _fields_ = (
-        *(
-            (name, ctypes.c_int32)
-            for name in [
-                "publishers",
-                "subscribers",
-                "templates",
-                "window",
-                "out_frame",
-                "out_stamp",
-                "out_id",
-                "in_frame",
-                "in_stamp",
-                "in_id",
-                "in_prefix_size",
-                "acknowledged",
-            ]
-        ),
-        *(
-            (name, ctypes.c_void_p)
-            for name in [
-                "fds",
-                "frames",
-                "in_prefix",
-                "first_subscriber",
-                "subscriber_count",
-                "steps",
-                "sent",
-                "acked",
-                "expected",
-                "latency",
-            ]
-        ),
-        *((name, ctypes.c_uint64) for name in ("deliveries", "gaps", "stale", "wrong_acks")),
+        *((name, ctypes.c_int32) for name in NUMBERS.split()),
+        *((name, ctypes.c_void_p) for name in ARRAYS.split()),
+        *((name, ctypes.c_uint64) for name in COUNTS.split()),
         ("private", ctypes.c_uint64 * 8),
     )
 

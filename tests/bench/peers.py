@@ -36,7 +36,9 @@ class PrepareError(Exception):
 
 def run(command: list[str], cwd: Path | None = None) -> str:
     try:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+        )
     except FileNotFoundError as error:
         raise PrepareError(f"{command[0]} is not installed") from error
     if done.returncode:
@@ -90,10 +92,8 @@ def install_package(requirement: str, folder: Path, marker: str) -> None:
     if (folder / marker).exists():
         return
     shutil.rmtree(folder, ignore_errors=True)
-    run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-input", "--disable-pip-version-check"]
-        + ["--target", str(folder), requirement]
-    )
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    run([*pip, "--target", str(folder), requirement])
 
 
 def prepare_nats() -> None:

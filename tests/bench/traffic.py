@@ -44,11 +44,11 @@ class Traffic:
 
     @property
     def publishers(self) -> int:
-        return self.frames.shape[0]
+        return int(self.frames.shape[0])
 
     @property
     def templates(self) -> int:
-        return self.frames.shape[1]
+        return int(self.frames.shape[1])
 
 
 def varint(number: int) -> bytes:
