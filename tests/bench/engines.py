@@ -118,14 +118,12 @@ class NumpyEngine:
     def _run(self, seconds: float, stall_s: float, publishing: bool) -> Outcome:
         now = last_delivery = time.monotonic()
         end = now + seconds
-        self._touched.update(range(self._traffic.publishers))
+        if publishing:
+            for publisher in range(self._traffic.publishers):
+                self._refill(publisher)
         while now < end:
-            if publishing:
-                for publisher in self._touched:
-                    self._refill(publisher)
-            elif all(self._settled(p) >= n for p, n in enumerate(self._sent)):
+            if not publishing and all(self._settled(p) >= n for p, n in enumerate(self._sent)):
                 return Outcome.DRAINED
-            self._touched.clear()
             events = self._epoll.poll(0.02)
             now = time.monotonic()
             for fd, what in events:
@@ -133,6 +131,10 @@ class NumpyEngine:
                     self._flush(self._index[fd])
                 if what & ~select.EPOLLOUT and self._receive(self._index[fd]):
                     last_delivery = now
+            if publishing:
+                for publisher in self._touched:
+                    self._refill(publisher)
+            self._touched.clear()
             if now - last_delivery > stall_s:
                 return Outcome.STALLED
         return Outcome.RAN
