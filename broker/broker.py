@@ -27,7 +27,7 @@ from broker.retained import Retained
 from broker.router import Router
 from broker.session import Session
 from broker.sessions import Sessions
-from broker.store.nothing import NoStore
+from broker.store import Store
 from broker.subscription import Subscription
 from plugins.api import Accepted, Client, Credentials, Plugin, SubscribeRequest
 from protocol.geo import Location
@@ -35,6 +35,8 @@ from protocol.message import Message
 from protocol.mqttg import Dialect
 
 log = logging.getLogger("geomqtt.broker")
+
+WILL_GRACE_S = 10.0  # how long clients have to return after a restart before their wills go out
 
 
 class OpenListener:
@@ -78,11 +80,13 @@ class Tap(Session):
 class Broker:
     """Everything between the links."""
 
-    def __init__(self, config: Config, plugins: Iterable[Plugin] = (), store: Any = None) -> None:
+    def __init__(
+        self, config: Config, plugins: Iterable[Plugin] = (), store: Store | None = None
+    ) -> None:
         self.config = config
         self.counters = Counters()
         self.hooks = Hooks(tuple(plugins), self.counters, config.plugin_timeout_s)
-        self.store = store if store is not None else NoStore()
+        self.store = store if store is not None else Store()
         self.retained = Retained()
         self.router = Router(self)
         self.sessions = Sessions(self)
@@ -102,6 +106,8 @@ class Broker:
         self._connects: tuple[int, int] = (0, 0)  # this second, and how many came in it
         self._accepted: list[Accepted] = []
         self._committing = False
+        # client id -> user name and will, of clients connected when the broker last ended
+        self.orphaned_wills: dict[str, tuple[str | None, Message]] = {}
         self._tasks: set[asyncio.Future[None]] = set()
 
     # Links
@@ -168,7 +174,16 @@ class Broker:
     def tick(self) -> None:
         """Do what is due; called once a second."""
         self.deadlines.tick()
+        self.store.tick()
+        if self.orphaned_wills and time.monotonic() > self.started_at + WILL_GRACE_S:
+            self._publish_orphaned_wills()
         self.flush()
+
+    def _publish_orphaned_wills(self) -> None:
+        """Publish the wills of clients that were cut off by our own end and did not return."""
+        wills, self.orphaned_wills = self.orphaned_wills, {}
+        for client_id, (username, will) in wills.items():
+            self.publish_will(Client(client_id, username, "", ""), will)
 
     # Wills
 
@@ -176,7 +191,8 @@ class Broker:
         """Remember what to publish if the client goes without a word."""
         link.will = will
         if self.store.keeps:
-            self.store.add_will(link.joined, will)
+            session = link.joined
+            self.store.add_will(session.client_id, session.username, will)
             link.hold()
 
     def drop_will(self, link: Link) -> None:
@@ -279,7 +295,10 @@ class Broker:
             for link in unsent:
                 if not link.held:
                     link.write()
-        if self.held and not self._committing:
+        store = self.store
+        if not self._committing and (
+            self.held or (store.dirty and store.holds and not store.failing)
+        ):
             # Everything this turn of the loop brings shares one commit.
             self._committing = True
             asyncio.get_running_loop().call_soon(self._commit)
@@ -288,9 +307,12 @@ class Broker:
         self._committing = False
         held, self.held = self.held, []
         kept = self.store.commit()
+        if not kept:
+            self.counters.store_errors += 1
+        unkept, self.store.unkept = self.store.unkept, set()
         for link in held:
             link.held = False
-            if kept or link not in self.store.unkept:
+            if kept or link not in unkept:
                 link.write()
             else:
                 link.outbox = []

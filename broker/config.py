@@ -166,7 +166,7 @@ def load(path: str | Path) -> Config:
 
 def parse(data: Any, source: str) -> Config:
     """Turn the tables of a TOML file into a Config."""
-    config = convert(data, Config, source)
+    config: Config = convert(data, Config, source)
     check(config, source)
     return config
 

@@ -4,21 +4,41 @@ One `Delivery` serves every receiver that gets the message in the same way; it i
 once, and only the packet id differs from one receiver to the next.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
 from protocol.encode import publish_parts
 from protocol.message import Message
 
-# Makes the bytes before and behind the packet id, given a message and the fixed header's
-# low nibble; geo subscriptions bring their own.
-Form = Callable[[Message, int], tuple[bytes, bytes]]
-
 DUP = 0x08
 
 
-def plain_form(message: Message, flags: int) -> tuple[bytes, bytes]:
-    """Encode as an ordinary PUBLISH: place and time are dropped."""
-    return publish_parts(0x30 | flags, message.topic.encode(), message.payload)
+class Form(Protocol):
+    """A way to encode a message; geo subscriptions bring their own."""
+
+    @property
+    def key(self) -> bytes:
+        """What the store writes to find the form again; no two forms have the same."""
+
+    def parts(self, message: Message, flags: int) -> tuple[bytes, bytes]:
+        """Make the bytes before and behind the packet id; `flags` is the header's low nibble."""
+
+
+class PlainForm:
+    """An ordinary PUBLISH: place and time are dropped."""
+
+    key = b""
+
+    def parts(self, message: Message, flags: int) -> tuple[bytes, bytes]:
+        """Encode the whole message."""
+        return publish_parts(0x30 | flags, message.topic.encode(), message.payload)
+
+
+PLAIN: Form = PlainForm()
+
+
+def form_from_key(key: bytes) -> Form:
+    """Find the form that the store wrote."""
+    return PLAIN
 
 
 class Delivery:
@@ -27,7 +47,7 @@ class Delivery:
     __slots__ = ("_head", "_tail", "form", "message", "qos", "retain")
 
     def __init__(
-        self, message: Message, qos: int, retain: bool = False, form: Form = plain_form
+        self, message: Message, qos: int, retain: bool = False, form: Form = PLAIN
     ) -> None:
         self.message = message
         self.qos = qos
@@ -45,7 +65,7 @@ class Delivery:
         """Encode for one receiver; `packet_id` is 0 exactly for QoS 0."""
         head = self._head
         if not head:
-            head, self._tail = self.form(self.message, self.qos << 1 | self.retain)
+            head, self._tail = self.form.parts(self.message, self.qos << 1 | self.retain)
             if not self.qos:
                 head += self._tail
             self._head = head
@@ -55,5 +75,5 @@ class Delivery:
 
     def again(self, packet_id: int) -> bytes:
         """Encode for a receiver that may have had it before [MQTT-3.3.1-1]."""
-        head, tail = self.form(self.message, DUP | self.qos << 1 | self.retain)
+        head, tail = self.form.parts(self.message, DUP | self.qos << 1 | self.retain)
         return head + packet_id.to_bytes(2, "big") + tail

@@ -285,7 +285,7 @@ class Link(asyncio.Protocol):
 
     def hold(self) -> None:
         """Let nothing leave before the store has committed what it was told."""
-        if not self.held:
+        if not self.held and self.broker.store.holds:
             self.held = True
             self.broker.held.append(self)
 

@@ -21,7 +21,9 @@ from broker import tls
 from broker.broker import Broker, OpenListener
 from broker.config import Config, ConfigError, Listener
 from broker.link import Link
-from broker.store.nothing import NoStore
+from broker.store import Store, StoreError
+from broker.store.restore import restore
+from broker.store.sqlite import SqliteStore
 from broker.sys_topics import SysTopics
 from broker.websocket import WebSocketProtocol
 from plugins.api import Plugin, PluginError
@@ -52,14 +54,24 @@ class Server:
         try:
             for entry in self.config.plugin:
                 self._plugins.append(load_plugin(entry.use, entry.settings))
-            self.broker = Broker(self.config, self._plugins, self._open_store())
+            store = self._open_store()
+            self.broker = Broker(self.config, self._plugins, store)
+            if isinstance(store, SqliteStore):
+                restore(self.broker, store)
             for plugin in self._plugins:
                 await plugin.start(self.broker)
             for listener in self.config.listener:
                 await self._listen(listener)
-        except (PluginError, ConfigError) as error:
+        except (PluginError, ConfigError, StoreError) as error:
             raise StartError(str(error)) from None
         self._tickers = [asyncio.create_task(self._every(1.0, self.broker.tick), name="deadlines")]
+        if self.config.persistence and self.config.storage.durability == "relaxed":
+            self._tickers.append(
+                asyncio.create_task(
+                    self._every(self.config.storage.relaxed_ms / 1000, self._commit),
+                    name="commit",
+                )
+            )
         if self.config.sys_interval_s > 0:
             sys_topics = SysTopics(self.broker)
             sys_topics.publish()
@@ -69,9 +81,9 @@ class Server:
                 )
             )
 
-    def _open_store(self) -> NoStore:
+    def _open_store(self) -> Store:
         if not self.config.persistence:
-            return NoStore()
+            return Store()
         data_dir = Path(self.config.data_dir)
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
@@ -80,7 +92,7 @@ class Server:
             probe.unlink()
         except OSError as error:
             raise StartError(f"data folder {data_dir}: {error.strerror}") from None
-        return NoStore()
+        return SqliteStore(data_dir, self.config.storage)
 
     async def _listen(self, settings: Listener) -> None:
         if not settings.name:
@@ -130,6 +142,9 @@ class Server:
             path = settings.ws_path if settings.kind in ("ws", "wss") else ""
             name = "mqtt" if settings.kind == "tcp" else settings.kind
             self.addresses.append(f"{name} {host}:{port}{path}")
+
+    def _commit(self) -> None:
+        self.broker.store.commit()
 
     async def _every(self, seconds: float, call: Callable[[], None]) -> None:
         while True:

@@ -108,7 +108,7 @@ class Session:
             old, row = queue.popleft()
             self.queued_bytes -= old.size
             if row:
-                broker.store.remove_outgoing(self, row)
+                broker.store.remove_outgoing(row)
         row = broker.store.add_outgoing(self, delivery, 0) if self.row and delivery.qos else 0
         queue.append((delivery, row))
         self.queued_bytes += size
@@ -124,14 +124,14 @@ class Session:
             self.queued_bytes -= delivery.size
             if not broker.may_receive(self, delivery.message):
                 if row:
-                    broker.store.remove_outgoing(self, row)
+                    broker.store.remove_outgoing(row)
                 continue
             if not delivery.qos:
                 link.send_or_drop(delivery.packet(), 1)
                 continue
             packet_id = self.take_id()
             if row:
-                broker.store.mark_sent(self, row, packet_id)
+                broker.store.mark_sent(row, packet_id)
                 link.hold()
             self.in_flight[packet_id] = (delivery, row)
             link.send_publish(delivery.packet(packet_id))
@@ -159,7 +159,7 @@ class Session:
         if entry is not None and entry[0] is not None and entry[0].qos == 2:
             self.in_flight[packet_id] = (None, entry[1])
             if entry[1]:
-                self.broker.store.mark_released(self, entry[1])
+                self.broker.store.mark_released(entry[1])
         link = self.link
         if link is not None:
             link.send(pubrel(packet_id))
@@ -173,7 +173,7 @@ class Session:
     def _finish(self, packet_id: int, row: int) -> None:
         del self.in_flight[packet_id]
         if row:
-            self.broker.store.remove_outgoing(self, row)
+            self.broker.store.remove_outgoing(row)
         if self.queue:
             self.pump()
 

@@ -52,6 +52,8 @@ class Sessions:
             self._broker.part(old)
             old.close("taken over")
             session = self._by_id.get(client_id)
+        if self._broker.orphaned_wills.pop(client_id, None) is not None:
+            self._broker.store.remove_will(client_id)
         present = False
         if session is not None:
             if clean or session.clean or session.username != username:

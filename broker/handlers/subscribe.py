@@ -12,12 +12,11 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from broker.delivery import Delivery
-from broker.subscription import Subscription
+from broker.subscription import Subscription, from_filter
 from plugins.api import SubscribeRequest
 from protocol.encode import suback, unsuback
-from protocol.errors import BadTopic, ProtocolError
+from protocol.errors import BadValue, ProtocolError
 from protocol.packets import SUBSCRIBE_FAILURE, Subscribe, Unsubscribe
-from protocol.topics import parse_share
 
 if TYPE_CHECKING:
     from broker.link import Link
@@ -75,12 +74,9 @@ def _wanted(link: Link, topic_filter: str, qos: int) -> Subscription | str:
         link.broker.counters.other["subscriptions_exceeded"] += 1
         return f"limit of {limit} subscriptions"
     try:
-        shared = parse_share(topic_filter)
-    except BadTopic as error:
+        return from_filter(session, topic_filter, qos)
+    except BadValue as error:
         return str(error)
-    if shared is None:
-        return Subscription(session, topic_filter, topic_filter, qos)
-    return Subscription(session, topic_filter, shared.filter, qos, shared.group)
 
 
 def _settle(
