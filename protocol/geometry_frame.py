@@ -1,0 +1,342 @@
+"""From longitudes as people write them to one connected frame, and between frames.
+
+`to_place` applies the edge rule to a geometry in degrees: an edge of more than 180 and
+less than 360 degrees goes the short way, over the antimeridian; an edge of exactly 360 is
+the whole parallel. Parts that meet at the antimeridian become one, a ring that does not
+return to its start runs round a pole and is refused.
+
+`aligned` brings two places into one plane, cut where it does no harm, so that planar
+predicates of the two geometries are right on the cylinder.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+from shapely.errors import ShapelyError
+
+from protocol.errors import BadGeometry
+from protocol.geometry_place import Area, Geometry, Place
+
+Floats = NDArray[np.float64]
+Interval = tuple[float, float]
+
+POINT, LINE, RING, POLYGON = 0, 1, 2, 3  # shapely's type numbers
+FULL_TURN = 360.0
+# Where in a gap between vertices to cut: off its middle, because symmetrical drawings
+# cross there.
+OFF_CENTRE = 0.381966
+
+
+def to_place(geometry: Geometry) -> Place:
+    """Make a place of a geometry in degrees, or say what is wrong with it.
+
+    >>> fence = to_place(shapely.from_wkt("POLYGON((170 -5,-170 -5,-170 5,170 5,170 -5))"))
+    >>> fence.bounds
+    (170.0, -5.0, 190.0, 5.0)
+    >>> fence.boxes
+    ((170.0, -5.0, 180.0, 5.0), (-180.0, -5.0, -170.0, 5.0))
+    """
+    check_coordinates(geometry)
+    if geometry.geom_type == "Point":
+        z = geometry.z if geometry.has_z else None
+        return Place(geometry.x, geometry.y, None if z is None or math.isnan(z) else z)
+    geometry = shapely.force_2d(geometry)
+    min_x, _, max_x, _ = geometry.bounds
+    kind = geometry.geom_type
+    if min_x >= -180.0 and max_x <= 180.0 and max_x - min_x <= 180.0:
+        # No edge can cross, and no two parts can meet at the antimeridian.
+        if kind in ("GeometryCollection", "MultiPoint"):
+            geometry = gather(simple_parts(geometry), overlapping=True)
+        if geometry.geom_type == "Point":
+            return Place(geometry.x, geometry.y)
+        return Area(valid(geometry))
+    parts = [part for whole in simple_parts(geometry) for part in simple_parts(unrolled(whole))]
+    return assemble(parts, overlapping=kind == "GeometryCollection")
+
+
+def check_coordinates(geometry: Geometry) -> None:
+    """Refuse what is empty, not finite, or beyond the poles."""
+    if geometry is None or geometry.is_empty:
+        raise BadGeometry("geometry is empty")
+    xy = shapely.get_coordinates(geometry)
+    if not np.isfinite(xy).all():
+        raise BadGeometry("coordinate is not a finite number")
+    worst = float(np.abs(xy[:, 1]).max())
+    if worst > 90.0:
+        raise BadGeometry(f"latitude {worst:g} is beyond 90 degrees")
+
+
+def simple_parts(geometry: Geometry) -> list[Geometry]:
+    """Take a geometry apart into points, lines and polygons, however deep they are."""
+    parts: list[Geometry] = []
+    waiting = [geometry]
+    while waiting:
+        part = waiting.pop()
+        if shapely.get_type_id(part) <= POLYGON:
+            if not part.is_empty:
+                parts.append(part)
+        else:
+            waiting.extend(reversed(part.geoms))
+    return parts
+
+
+def valid(geometry: Geometry) -> Geometry:
+    """Refuse invalid rings and lines; polygons side by side are taken as one area."""
+    if shapely.is_valid(geometry):
+        return geometry
+    if geometry.geom_type == "MultiPolygon" and shapely.is_valid(list(geometry.geoms)).all():
+        # OGC forbids parts that share an edge, but an area wider than 180 degrees has to
+        # be given in such parts. Parts that overlap stay forbidden.
+        union = shapely.union_all(geometry.geoms)
+        if math.isclose(union.area, geometry.area, rel_tol=1e-9):
+            return union
+        raise BadGeometry("parts of the multipolygon overlap")
+    reason = str(shapely.is_valid_reason(geometry))
+    raise BadGeometry(f"invalid geometry: {reason[:1].lower()}{reason[1:120]}")
+
+
+# The edge rule
+
+
+def unrolled(part: Geometry) -> Geometry:
+    """Apply the edge rule to one point, line or polygon; its west end comes to [-180, 180)."""
+    kind = shapely.get_type_id(part)
+    if kind == POINT:
+        place = Place(part.x, part.y)
+        return shapely.Point(place.x, place.y)
+    if kind == POLYGON:
+        return _unrolled_polygon(part)
+    return rolled_home(valid(shapely.linestrings(unrolled_path(shapely.get_coordinates(part)))))
+
+
+def unrolled_path(xy: Floats) -> Floats:
+    """Apply the edge rule along a path.
+
+    >>> unrolled_path(np.array([[170.0, 0], [-170, 0], [-150, 0]]))[:, 0].tolist()
+    [170.0, 190.0, 210.0]
+    """
+    steps = np.diff(xy[:, 0])
+    wide = np.abs(steps) > 180.0
+    if not wide.any():
+        return xy
+    turns = np.where(wide & (np.abs(steps) != FULL_TURN), np.round(steps / FULL_TURN), 0.0)
+    result = xy.copy()
+    # Whole turns are taken off, never steps added up: coordinates stay exact.
+    result[1:, 0] -= FULL_TURN * np.cumsum(turns)
+    return result
+
+
+def _unrolled_polygon(polygon: Any) -> Geometry:
+    shell = _unrolled_ring(polygon.exterior)
+    holes = [_unrolled_ring(ring) for ring in polygon.interiors]
+    west, east = float(shell[:, 0].min()), float(shell[:, 0].max())
+    if east - west > FULL_TURN:
+        raise BadGeometry("polygon is wider than 360 degrees")
+    if east - west == FULL_TURN:
+        area = valid(shapely.Polygon(shell))
+        for hole in holes:
+            area = shapely.difference(area, _repeated(valid(shapely.Polygon(hole)), west))
+        if area.is_empty:
+            raise BadGeometry("geometry is empty")
+        return rolled_home(area)
+    placed = [hole - [FULL_TURN * _turns_into(hole, west), 0.0] for hole in holes]
+    return rolled_home(valid(shapely.Polygon(shell, placed)))
+
+
+def _unrolled_ring(ring: Geometry) -> Floats:
+    path = unrolled_path(shapely.get_coordinates(ring))
+    if path[0, 0] != path[-1, 0]:
+        raise BadGeometry("ring runs round a pole")
+    return path
+
+
+def _turns_into(hole: Floats, west: float) -> float:
+    return float(np.floor((hole[:, 0].min() - west) / FULL_TURN))
+
+
+def _repeated(geometry: Geometry, west: float) -> Geometry:
+    """A polygon on a band that begins at `west`, with what reaches over its ends."""
+    home = shift(geometry, -math.floor((geometry.bounds[0] - west) / FULL_TURN))
+    return shapely.union_all([shift(home, turns) for turns in (-1, 0, 1)])
+
+
+def shift(geometry: Geometry, turns: int) -> Geometry:
+    """Move a geometry round the world by whole turns."""
+    if turns == 0:
+        return geometry
+    return shapely.transform(geometry, lambda xy: xy + np.array((FULL_TURN * turns, 0.0)))
+
+
+def rolled_home(geometry: Geometry) -> Geometry:
+    """Move a geometry by whole turns until its west end lies in [-180, 180)."""
+    return shift(geometry, -math.floor((geometry.bounds[0] + 180.0) / FULL_TURN))
+
+
+def at_home(geometry: Geometry) -> Geometry:
+    """Write every longitude within 180 again, for readers who know the edge rule.
+
+    >>> at_home(shapely.box(170, 0, 190, 5)).wkt
+    'POLYGON ((-170 0, -170 5, 170 5, 170 0, -170 0))'
+    """
+    turn = np.array((FULL_TURN, 0.0))
+    return shapely.transform(geometry, lambda xy: xy - np.where(xy[:, :1] > 180.0, turn, 0.0))
+
+
+# Parts of one geometry
+
+
+def assemble(parts: Sequence[Geometry], *, overlapping: bool = False) -> Place:
+    """Put unrolled parts into one frame; parts that meet become one."""
+    if not parts:
+        raise BadGeometry("geometry is empty")
+    if len(parts) == 1 and shapely.get_type_id(parts[0]) == POINT:
+        return Place(parts[0].x, parts[0].y)
+    cut = free_meridian(_extent(part) for part in parts)
+    if cut is None:
+        return Area(gather(_cut(parts, -180.0)), wraps=True)
+    placed = [shift(part, -math.floor((part.bounds[0] - cut) / FULL_TURN)) for part in parts]
+    return Area(rolled_home(gather(placed, overlapping=overlapping)))
+
+
+def gather(parts: Sequence[Geometry], *, overlapping: bool = False) -> Geometry:
+    """Make one geometry of simple parts: a single part, a multi-geometry or a mixture."""
+    groups: list[Geometry] = []
+    polygons = [part for part in parts if shapely.get_type_id(part) == POLYGON]
+    lines = [part for part in parts if shapely.get_type_id(part) in (LINE, RING)]
+    points = [part for part in parts if shapely.get_type_id(part) == POINT]
+    if polygons:
+        whole = polygons[0] if len(polygons) == 1 else shapely.multipolygons(polygons)
+        if overlapping and shapely.is_valid(polygons).all():
+            whole = shapely.union_all(polygons)
+        groups.append(valid(whole))
+    if lines:
+        groups.append(valid(lines[0] if len(lines) == 1 else shapely.multilinestrings(lines)))
+    if points:
+        groups.append(points[0] if len(points) == 1 else shapely.multipoints(points))
+    return groups[0] if len(groups) == 1 else shapely.geometrycollections(groups)
+
+
+def _extent(part: Geometry) -> Interval:
+    min_x, _, max_x, _ = part.bounds
+    return (min_x, max_x)
+
+
+def free_meridian(extents: Iterable[Interval]) -> float | None:
+    """Find a longitude in [-180, 180) that no extent touches; -180 where that is one.
+
+    >>> free_meridian([(170.0, 190.0)])
+    0.0
+    >>> free_meridian([(-180.0, 0.0), (0.0, 180.0)]) is None
+    True
+    """
+    spans: list[Interval] = []
+    for west, east in extents:
+        if east - west >= FULL_TURN:
+            return None
+        start = (west + 180.0) % FULL_TURN - 180.0
+        spans.append((start, start + (east - west)))
+    spans.sort()
+    reach = max(east for _, east in spans) - FULL_TURN  # what comes over from the east
+    if reach < -180.0 < spans[0][0]:
+        return -180.0
+    widest, found = 0.0, None
+    for west, east in [*spans, (spans[0][0] + FULL_TURN, 0.0)]:
+        if west - reach > widest:
+            widest, found = west - reach, (west + reach) / 2
+        reach = max(reach, east)
+    return None if found is None else (found + 180.0) % FULL_TURN - 180.0
+
+
+def _cut(parts: Iterable[Geometry], meridian: float) -> list[Geometry]:
+    """Cut parts at a meridian into the frame that begins there, and join what meets inside."""
+    window = shapely.box(meridian, -90.0, meridian + FULL_TURN, 90.0)
+    polygons: list[Geometry] = []
+    lines: list[Geometry] = []
+    points: list[Geometry] = []
+    for part in parts:
+        kind = shapely.get_type_id(part)
+        min_x, _, max_x, _ = part.bounds
+        first = -math.floor((max_x - meridian) / FULL_TURN)
+        last = -math.floor((min_x - meridian) / FULL_TURN)
+        if kind == POINT:
+            points.append(shift(part, last))
+            continue
+        target = polygons if kind == POLYGON else lines
+        for turns in range(first, last + 1):
+            clipped = simple_parts(shapely.intersection(shift(part, turns), window))
+            target.extend(piece for piece in clipped if shapely.get_type_id(piece) == kind)
+    whole: list[Geometry] = [*points]
+    if polygons:
+        whole.append(shapely.union_all(polygons))
+    if lines:
+        whole.append(shapely.line_merge(shapely.union_all(lines)))
+    return [part for geometry in whole for part in simple_parts(geometry)]
+
+
+# Two places in one plane
+
+
+class Pair:
+    """Two geometries in one plane; `seam` is where both had to be cut, None if nowhere."""
+
+    __slots__ = ("event", "filter", "seam")
+
+    def __init__(self, filter_: Geometry, event: Geometry, seam: float | None = None) -> None:
+        self.filter = filter_
+        self.event = event
+        self.seam = seam
+
+
+def aligned(filter_place: Place, event_place: Place) -> Pair:
+    """Bring two places into one plane; the filter's own geometry is kept where possible.
+
+    Where both together leave no meridian free they are cut at one that no vertex lies on.
+    Points in common, interiors and dimensions are the same on either side of such a cut,
+    so the named predicates stay right; only a matrix would show the cut as a border.
+    """
+    west, _, east, _ = filter_place.bounds
+    event_west, _, event_east, _ = event_place.bounds
+    if not (filter_place.wraps or event_place.wraps):
+        meetings = [
+            turns
+            for turns in (-1, 0, 1)
+            if event_west + FULL_TURN * turns <= east and event_east + FULL_TURN * turns >= west
+        ]
+        if len(meetings) <= 1:
+            turns = meetings[0] if meetings else 0
+            return Pair(filter_place.geometry, shift(event_place.geometry, turns))
+    filter_parts = simple_parts(filter_place.geometry)
+    event_parts = simple_parts(shapely.force_2d(event_place.geometry))
+    cut = free_meridian(_extent(part) for part in (*filter_parts, *event_parts))
+    seam = None
+    if cut is None:
+        cut = seam = _vertexless_meridian(filter_place.geometry, event_place.geometry)
+    return Pair(gather(_cut(filter_parts, cut)), gather(_cut(event_parts, cut)), seam)
+
+
+def meet(one: Place, other: Place) -> bool:
+    """Whether two places have a point in common."""
+    pair = aligned(one, other)
+    return bool(shapely.intersects(pair.filter, pair.event))
+
+
+def _vertexless_meridian(*geometries: Geometry) -> float:
+    xs = np.concatenate([shapely.get_coordinates(geometry)[:, 0] for geometry in geometries])
+    xs = np.unique((xs + 180.0) % FULL_TURN)
+    gaps = np.diff(np.append(xs, xs[0] + FULL_TURN))
+    widest = int(np.argmax(gaps))
+    found = float(xs[widest] + OFF_CENTRE * gaps[widest])
+    return found % FULL_TURN - 180.0
+
+
+def guarded(make: Any, *arguments: Any) -> Geometry:
+    """Call a shapely constructor; what it cannot make is bad geometry."""
+    try:
+        return make(*arguments)
+    except (ShapelyError, ValueError, TypeError, OverflowError, NotImplementedError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise BadGeometry(f"not a geometry: {reason[:1].lower()}{reason[1:]}") from None
