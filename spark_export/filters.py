@@ -45,7 +45,7 @@ class Pushed:
 
     def push(self, given: Filter) -> bool:
         """Take a filter over if the segments can apply it."""
-        path = getattr(given, "attribute", ())
+        path: tuple[str, ...] = getattr(given, "attribute", ())
         column = path[0] if len(path) == 1 else ""
         if column in _TIMES:
             return self._push_time(column, given)
