@@ -71,7 +71,7 @@ _END_FORMATTED_MS = 253_402_300_800_000  # 10000-01-01
 
 _UNIX = re.compile(r"(?P<sign>-?)(?P<seconds>[0-9]{1,16})(?:[.,](?P<fraction>[0-9]{1,30}))?")
 _DATE = (
-    r"(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{2})(?:-[0-9]{2})?|(?P<basic_month>[0-9]{2})[0-9]{2}"
+    r"(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{2})(?:-(?P<day>[0-9]{2}))?|(?P<basic_month>[0-9]{2})[0-9]{2}"
     r"|-?W(?P<week>[0-9]{2})(?:-?(?P<weekday>[0-9]))?|-?(?P<day_of_year>[0-9]{3}))"
 )
 _TIME = (
@@ -221,7 +221,7 @@ def _read_iso(text: str, match: re.Match[str]) -> datetime:
     _check_date(day, match)
     if not time_text:
         return datetime.combine(day, time())
-    if len(date_text.replace("-", "")) < 7:
+    if (match["month"] and not match["day"]) or (match["week"] and not match["weekday"]):
         raise ValueError("a time of day needs a day")
     # The midnight that ends a day.
     if match["hour"] == "24":
