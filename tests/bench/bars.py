@@ -14,29 +14,33 @@ Medians = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Bar:
-    """A metric of ours against a number, or against so many times a peer's."""
+    """A metric of ours against a number, so many times a peer's, or ours in another row."""
 
     row: str
     metric: str
     limit: float
     peer: str | None = None
+    than_row: str | None = None
     at_most: bool = False
     is_aim: bool = False  # beyond what is demanded: reported, never a failure
 
     def __str__(self) -> str:
         sign = "at most" if self.at_most else "at least"
-        what = f"{self.limit:g}" if self.peer is None else f"{self.limit:g} x {self.peer}"
+        against = self.peer or self.than_row
+        what = f"{self.limit:g} x {against}" if against else f"{self.limit:g}"
         return f"{self.row}: {self.metric} {sign} {what}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one bar came out; `value` is a ratio where the bar names a peer."""
+    """How one bar came out; `value` is a ratio where the bar compares."""
 
     bar: Bar
     word: str  # met, not met, not measured
     value: float | None = None
 
+
+COMPARED = [row.name for row in ROWS if not row.idle and not row.only_ours]
 
 BARS = (
     Bar("1-1-qos0", "rate", 8, "mosquitto"),
@@ -51,8 +55,10 @@ BARS = (
     Bar("pairs-qos0", "p99_us", 2, "mosquitto", at_most=True),
     Bar("pairs-qos1", "p99_us", 2, "mosquitto", at_most=True),
     Bar("idle", "kib", 6, at_most=True),
-    *(Bar(row.name, "rate", 1, "amqtt") for row in ROWS if not row.idle),
-    *(Bar(row.name, "rate", 1, "nats", is_aim=True) for row in ROWS if not row.idle),
+    Bar("warm-100k", "cpu_us", 2, than_row="warm-100", at_most=True),
+    Bar("cold-100k", "cpu_us", 2, than_row="cold-100", at_most=True),
+    *(Bar(name, "rate", 1, "amqtt") for name in COMPARED),
+    *(Bar(name, "rate", 1, "nats", is_aim=True) for name in COMPARED),
 )
 
 
@@ -64,10 +70,10 @@ def judge(bar: Bar, medians: Medians) -> Verdict:
     if bar.metric not in ours:
         return Verdict(bar, "not measured")
     value = float(ours[bar.metric])
-    if bar.peer is not None:
-        theirs = medians.get(bar.peer, {}).get(bar.row, {})
+    if bar.peer or bar.than_row:
+        theirs = medians.get(bar.peer or OURS, {}).get(bar.than_row or bar.row, {})
         if "failed" in theirs:
-            return Verdict(bar, "met (the peer failed)")
+            return Verdict(bar, "met (the peer failed)" if bar.peer else "not measured")
         if not theirs.get(bar.metric):
             return Verdict(bar, "not measured")
         value /= float(theirs[bar.metric])

@@ -124,7 +124,7 @@ class NumpyEngine:
         while now < end:
             if not publishing and all(self._settled(p) >= n for p, n in enumerate(self._sent)):
                 return Outcome.DRAINED
-            events = self._epoll.poll(0.02)
+            events = self._epoll.poll(min(0.02, end - now))
             now = time.monotonic()
             for fd, what in events:
                 if what & select.EPOLLOUT:
@@ -368,8 +368,14 @@ def build() -> Path:
     return library
 
 
-def available() -> list[type[NativeEngine] | type[NumpyEngine]]:
+def available() -> dict[str, type[NativeEngine] | type[NumpyEngine]]:
     """Return the engines that run here, the fastest first."""
     if shutil.which("cc") or shutil.which("gcc"):
-        return [NativeEngine, NumpyEngine]
-    return [NumpyEngine]
+        return {"native": NativeEngine, "numpy": NumpyEngine}
+    return {"numpy": NumpyEngine}
+
+
+def engine_named(name: str | None) -> type[NativeEngine] | type[NumpyEngine]:
+    """Return an engine by name, or the fastest one."""
+    engines = available()
+    return engines[name] if name else next(iter(engines.values()))

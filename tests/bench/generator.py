@@ -6,8 +6,8 @@ The job names the row, the port, the seconds and the broker's process, whose CPU
 memory are read at both ends of the measured stretch. It never waits without a limit.
 """
 
+import importlib
 import json
-import random
 import socket
 import sys
 import time
@@ -18,12 +18,14 @@ from typing import Any
 
 import psutil
 
-from tests.bench.engines import Outcome, available, percentile
+from tests.bench.engines import Outcome, engine_named, percentile
 from tests.bench.rows import Row
-from tests.bench.traffic import Traffic, connect_packet, plain_traffic, subscribe_packet
+from tests.bench.traffic import Exchange, Plan, connect_packet, subscribe
 
 # Connections opened before the first answer is read: below every broker's listen backlog.
 AT_ONCE = 50
+
+CONNACK = b"\x20\x02\x00\x00"
 
 
 class MeasureError(Exception):
@@ -41,6 +43,7 @@ class Job:
     seconds: float
     stall_s: float
     set_up_s: float
+    engine: str | None = None  # None: the fastest that runs here
 
 
 class Broker:
@@ -76,45 +79,43 @@ class Connections:
         self._deadline = time.monotonic() + limit_s
         self._stack = ExitStack()
         self._count = 0
+        self.ready = 0  # connected, and everything granted
 
-    def open(self, filters: Sequence[Sequence[str]], qos: int) -> list[socket.socket]:
-        """Open one connection for each list of filters; an empty list subscribes to nothing."""
+    def open(
+        self, exchanges: Sequence[Sequence[Exchange]], *, clean: bool = True
+    ) -> list[socket.socket]:
+        """Open one connection for each list of exchanges, and go through them."""
         opened: list[socket.socket] = []
-        for start in range(0, len(filters), AT_ONCE):
-            group = filters[start : start + AT_ONCE]
-            sockets = [self._connect() for _ in group]
+        for start in range(0, len(exchanges), AT_ONCE):
+            group = exchanges[start : start + AT_ONCE]
+            sockets = [self._connect(clean=clean) for _ in group]
             for sock in sockets:
-                answer = self._read(sock, 4)
-                if answer[:2] != b"\x20\x02" or answer[3]:
-                    raise MeasureError(f"CONNECT answered with {answer.hex(' ')}")
+                self._read(sock, CONNACK)
             for sock, wanted in zip(sockets, group, strict=True):
-                if wanted:
-                    sock.sendall(subscribe_packet(wanted, qos))
+                sock.sendall(b"".join(request for request, _ in wanted))
             for sock, wanted in zip(sockets, group, strict=True):
-                if wanted:
-                    self._read_suback(sock, len(wanted), qos)
+                for _, answer in wanted:
+                    self._read(sock, answer)
             opened += sockets
+            self.ready += len(sockets)
         return opened
 
     def close(self) -> None:
         self._stack.close()
 
-    def _connect(self) -> socket.socket:
+    def _connect(self, *, clean: bool) -> socket.socket:
         sock = socket.create_connection(("127.0.0.1", self._port), timeout=self._left())
         self._stack.enter_context(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.sendall(connect_packet(f"bench-{self._count}"))
+        sock.sendall(connect_packet(f"bench-{self._count}", clean=clean))
         self._count += 1
         return sock
 
-    def _read_suback(self, sock: socket.socket, count: int, qos: int) -> None:
-        answer = self._read(sock, 4 + count)
-        if answer[0] != 0x90 or answer[4:] != bytes([qos]) * count:
-            raise MeasureError(f"SUBSCRIBE answered with {answer.hex(' ')}")
-
-    def _read(self, sock: socket.socket, size: int) -> bytes:
+    def _read(self, sock: socket.socket, answer: bytes) -> None:
         sock.settimeout(self._left())
-        return read_exactly(sock, size)
+        data = read_exactly(sock, len(answer))
+        if data != answer:
+            raise MeasureError(f"answered {data[:8].hex(' ')}, not {answer[:8].hex(' ')}")
 
     def _left(self) -> float:
         left = self._deadline - time.monotonic()
@@ -123,51 +124,30 @@ class Connections:
         return left
 
 
-def topics_of(row: Row) -> list[list[str]]:
-    """Return the topics that each publisher walks through, in its own order."""
-    if row.paired:
-        return [[f"bench/pair/{p:05}"] for p in range(row.publishers)]
-    names = [f"bench/{number:06}" for number in range(row.topics)]
-    shuffled = []
-    for publisher in range(row.publishers):
-        random.Random(publisher).shuffle(names)
-        shuffled.append(list(names))
-    return shuffled
-
-
-def filters_of(row: Row) -> list[list[str]]:
-    if row.paired:
-        return [[f"bench/pair/{s:05}"] for s in range(row.subscribers)]
-    return [["bench/+" if row.topics > 1 else "bench/000000"]] * row.subscribers
-
-
-def traffic_of(row: Row) -> Traffic:
-    return plain_traffic(
-        topics_of(row),
-        qos=row.qos,
-        window=max(1, row.window // row.publishers),
-        subscribers=row.subscribers,
-        paired=row.paired,
-    )
+def plan_of(row: Row) -> Plan:
+    """Call the function that the row names, `module:function`."""
+    module, _, function = row.plan.partition(":")
+    plan: Plan = getattr(importlib.import_module(module), function)(row)
+    return plan
 
 
 def measure_load(row: Row, job: Job, connections: Connections) -> dict[str, Any]:
-    traffic = traffic_of(row)
-    subscribers = connections.open(filters_of(row), row.qos)
-    publishers = connections.open([[]] * row.publishers, row.qos)
+    plan = plan_of(row)
+    connections.open(plan.others)
+    subscribers = connections.open(plan.subscribers, clean=plan.clean)
+    publishers = connections.open([[]] * plan.traffic.publishers)
     for sock in (*publishers, *subscribers):
         sock.setblocking(False)
-    engine = available()[0](traffic, publishers, subscribers)
+    engine = engine_named(job.engine)(plan.traffic, publishers, subscribers)
     broker = Broker(job.pid)
 
     outcome = engine.run(job.warm_up_s, job.stall_s, publishing=True)
     if outcome is not Outcome.RAN:
         raise MeasureError(f"{outcome.name.lower()} while warming up")
     engine.latency[:] = 0
-    own = psutil.Process()
-    before = engine.deliveries, broker.cpu_s(), time.monotonic(), sum(own.cpu_times()[:2])
+    before = engine.deliveries, broker.cpu_s(), time.monotonic(), time.process_time()
     outcome = engine.run(job.seconds, job.stall_s, publishing=True)
-    after = engine.deliveries, broker.cpu_s(), time.monotonic(), sum(own.cpu_times()[:2])
+    after = engine.deliveries, broker.cpu_s(), time.monotonic(), time.process_time()
     deliveries, cpu_s, seconds, own_s = (b - a for a, b in zip(before, after, strict=True))
     if outcome is not Outcome.RAN:
         raise MeasureError(outcome.name.lower())
@@ -194,10 +174,10 @@ def measure_load(row: Row, job: Job, connections: Connections) -> dict[str, Any]
 
 def measure_idle(row: Row, job: Job, connections: Connections) -> dict[str, Any]:
     """Take the broker's memory before and after so many subscribers have come."""
-    connections.open([[f"idle/first/{n}"] for n in range(AT_ONCE)], row.qos)
+    connections.open([[subscribe([f"idle/first/{n}"], 0)] for n in range(AT_ONCE)])
     broker = Broker(job.pid)
     before, started = broker.resident_kib(), time.monotonic()
-    connections.open([[f"idle/{n:06}/state"] for n in range(row.idle)], row.qos)
+    connections.open([[subscribe([f"idle/{n:06}/state"], 0)] for n in range(row.idle)])
     return {
         "kib": (broker.resident_kib() - before) / row.idle,
         "connects": row.idle / (time.monotonic() - started),
@@ -212,7 +192,7 @@ def measure(job: Job) -> dict[str, Any]:
             return measure_idle(row, job, connections)
         return measure_load(row, job, connections)
     except TimeoutError:
-        return {"failed": f"not connected within {job.set_up_s:g} s"}
+        return {"failed": f"{connections.ready} connections ready after {job.set_up_s:g} s"}
     except MeasureError as error:
         return {"failed": str(error)}
     except OSError as error:

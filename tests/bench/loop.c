@@ -257,7 +257,7 @@ int load_run(struct load *l, uint64_t run_ns, uint64_t stall_ns, int publishing)
     while (now < end) {
         if (!publishing && all_settled(l))
             return DRAINED;
-        int count = epoll_wait(l->epoll, events, EVENTS, 20);
+        int count = epoll_wait(l->epoll, events, EVENTS, end - now < 20000000 ? (int)((end - now) / 1000000) : 20);
         if (count < 0 && errno != EINTR)
             return BROKEN;
         now = now_ns();

@@ -1,7 +1,7 @@
 """The rows of the benchmark, as data. A further row, or a further list of rows, needs no code.
 
 A window is the number of messages published and not yet delivered (for fan-out: to all; at
-QoS 1 also not yet acknowledged), shared out evenly among the publishers.
+QoS 1 also not yet acknowledged), shared out evenly among the publishers. Payloads have 64 bytes.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,20 @@ class Row:
     window: int = 1  # over all publishers
     topics: int = 1
     paired: bool = False  # publisher n to subscriber n, each pair on a topic of its own
+    others: int = 0  # distinct subscriptions of other connections, which match nothing
     idle: int = 0  # connections that only subscribe; nothing is published then
+    only_ours: bool = False  # measured for a bar that compares us with ourselves
+    plan: str = "tests.bench.plain:plan"  # makes the frames and the subscriptions
+
+
+def matching(name: str, title: str, topics: int, others: int) -> Row:
+    return Row(name, title, window=1000, topics=topics, others=others, only_ours=True)
 
 
 ROWS = (
     Row("1-1-qos0", "1→1 QoS 0, window 1000", window=1000),
+    # A broker may treat a run of packets on one topic as one; here no two in a row are alike.
+    Row("1-1-topics", "1→1 over 10 topics in turn, QoS 0", window=1000, topics=10),
     Row("1-1-qos1", "1→1 QoS 1, window 1000", qos=1, window=1000),
     Row("1-50", "1→50 QoS 0, window 100", subscribers=50, window=100),
     Row("50-1", "50→1 QoS 0, window 1000", publishers=50, window=1000),
@@ -32,5 +41,10 @@ ROWS = (
     Row("pairs-qos1", "500→500 pairs QoS 1, 1 each", 500, 500, 1, window=500, paired=True),
     Row("1-500", "1→500 QoS 0, window 1", subscribers=500),
     Row("1-1-single", "1→1 QoS 0, window 1"),
+    # Cold: more topics in turn than any cache of routes holds.
+    matching("warm-100", "100 topics, 100 subscriptions", 100, 100),
+    matching("warm-100k", "100 topics, 100,000 subscriptions", 100, 100_000),
+    matching("cold-100", "100,000 topics, 100 subscriptions", 100_000, 100),
+    matching("cold-100k", "100,000 topics, 100,000 subscriptions", 100_000, 100_000),
     Row("idle", "5,000 idle subscribed connections", idle=5000),
 )

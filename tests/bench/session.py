@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.bench import brokers, report
 from tests.bench.bars import OURS
+from tests.bench.engines import available
 from tests.bench.generator import Job, job_text
 from tests.bench.peers import PrepareError, prepare
 from tests.bench.rows import ROWS, Row
@@ -45,6 +46,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--seconds", type=float, default=1.2, help="length of a measurement")
+    parser.add_argument("--engine", choices=list(available()), help="loop of the generator")
     parser.add_argument("--ours", default=brokers.OURS, help="our command, with {port} and {data}")
     parser.add_argument("--results", type=Path, default=brokers.ROOT / "bench-results")
     chosen = parser.parse_args(given)
@@ -108,10 +110,12 @@ def generate(job: Job) -> dict[str, Any]:
     return dict(json.loads(output))
 
 
-def measure(start: Starter, row: Row, seconds: float) -> dict[str, Any]:
+def measure(start: Starter, row: Row, seconds: float, engine: str | None) -> dict[str, Any]:
     try:
         with brokers.running(start) as (port, pid):
-            return generate(Job(asdict(row), port, pid, seconds / 3, seconds, STALL_S, SET_UP_S))
+            return generate(
+                Job(asdict(row), port, pid, seconds / 3, seconds, STALL_S, SET_UP_S, engine)
+            )
     except brokers.StartError as error:
         return {"failed": f"not started: {error}"}
 
@@ -140,7 +144,11 @@ def machine() -> dict[str, Any]:
 
 
 def run_rounds(
-    rows: Sequence[Row], found: dict[str, Starter], rounds: int, seconds: float
+    rows: Sequence[Row],
+    found: dict[str, Starter],
+    rounds: int,
+    seconds: float,
+    engine: str | None,
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
     results: dict[str, dict[str, list[dict[str, Any]]]] = {
         name: {row.name: [] for row in rows} for name in found
@@ -151,12 +159,15 @@ def run_rounds(
         for row in rows:
             said = []
             for name in order:
+                if row.only_ours and name != OURS:
+                    continue
                 past = results[name][row.name]
                 if sum("failed" in result for result in past) >= FAILURES:
                     continue
-                past.append(measure(found[name], row, seconds))
+                past.append(measure(found[name], row, seconds, engine))
                 said.append(f"{name} {in_words(past[-1])}")
-            print(f"[{number + 1}/{rounds}] {row.title}: {'; '.join(said)}", flush=True)
+            if said:
+                print(f"[{number + 1}/{rounds}] {row.title}: {'; '.join(said)}", flush=True)
     return results
 
 
@@ -170,7 +181,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if not found:
         return 1
     started = time.monotonic()
-    results = run_rounds(rows, found, chosen.rounds, chosen.seconds)
+    results = run_rounds(rows, found, chosen.rounds, chosen.seconds, chosen.engine)
     about = machine() | {"rounds": chosen.rounds, "seconds": chosen.seconds}
     print(f"\n{report.text(rows, results)}\n")
     chosen.results.mkdir(parents=True, exist_ok=True)

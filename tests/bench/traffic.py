@@ -1,7 +1,7 @@
 """What a load looks like on the wire: frames of one size each way, and who receives which.
 
 A `Traffic` is all that the measured loop needs to know, so a new kind of load (another packet,
-another pattern) is another function that makes one; the loop stays as it is.
+another pattern) is another function from a row to a `Plan`; the loop stays as it is.
 
 Every payload begins with a stamp that comes back with each delivery:
 
@@ -9,10 +9,12 @@ Every payload begins with a stamp that comes back with each delivery:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+Exchange = tuple[bytes, bytes]  # a request, and the only answer that will do
 
 STAMP = np.dtype([("publisher", "<u4"), ("number", "<u8"), ("sent_ns", "<u8")])
 PAYLOAD_SIZE = 64
@@ -51,6 +53,16 @@ class Traffic:
         return int(self.frames.shape[1])
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A whole load: what is published, and what each connection subscribes to before."""
+
+    traffic: Traffic
+    subscribers: list[list[Exchange]]
+    others: list[list[Exchange]] = field(default_factory=list)  # connections that get nothing
+    clean: bool = True  # whether the subscribers' sessions end with their connections
+
+
 def varint(number: int) -> bytes:
     """Encode a remaining length (section 2.2.3)."""
     out = bytearray()
@@ -80,9 +92,11 @@ def connect_packet(client_id: str, *, clean: bool = True) -> bytes:
     )
 
 
-def subscribe_packet(filters: Sequence[str], qos: int, packet_id: int = 1) -> bytes:
-    body = b"".join(string(text) + bytes([qos]) for text in filters)
-    return packet(0x82, packet_id.to_bytes(2, "big") + body)
+def subscribe(filters: Sequence[str], qos: int) -> Exchange:
+    """Make a SUBSCRIBE, and the SUBACK that grants all of it."""
+    wanted = b"".join(string(text) + bytes([qos]) for text in filters)
+    granted = bytes([qos]) * len(filters)
+    return packet(0x82, b"\0\1" + wanted), packet(0x90, b"\0\1" + granted)
 
 
 def publish_packet(topic: str, qos: int, payload: bytes = bytes(PAYLOAD_SIZE)) -> bytes:
