@@ -134,6 +134,8 @@ def _decode_publish(first: int, body: bytes, dialect: Dialect) -> p.Publish:
         packet_id, offset = read_u16(body, offset)
         if packet_id == 0:
             raise MalformedPacket("PUBLISH with packet id 0")  # [MQTT-2.3.1-1]
+    elif first & 8:
+        raise MalformedPacket("PUBLISH with QoS 0 and DUP")  # [MQTT-3.3.1-2]
     return p.Publish(topic, body[offset:], qos, first & 1 == 1, first & 8 == 8, packet_id)
 
 
@@ -219,7 +221,10 @@ def _decode_suback(first: int, body: bytes, dialect: Dialect) -> p.Suback:
     if first != 0x90 or len(body) < 3:
         raise MalformedPacket("SUBACK that is none")
     packet_id, offset = _read_packet_id(body)
-    return p.Suback(packet_id, tuple(body[offset:]))
+    codes = tuple(body[offset:])
+    if not {0, 1, 2, p.SUBSCRIBE_FAILURE}.issuperset(codes):  # [MQTT-3.9.3-2]
+        raise MalformedPacket("SUBACK with a reserved code")
+    return p.Suback(packet_id, codes)
 
 
 def _decode_unsuback(first: int, body: bytes, dialect: Dialect) -> p.Unsuback:

@@ -49,7 +49,7 @@ def read_u32(buffer: bytes, offset: int) -> tuple[int, int]:
 
 
 def read_varint(buffer: bytes, offset: int) -> tuple[int, int]:
-    """Read a variable byte integer; more than four bytes are malformed."""
+    """Read a variable byte integer; more bytes than it takes, or than four, are malformed."""
     number = 0
     for shift in (0, 7, 14, 21):
         if offset >= len(buffer):
@@ -58,6 +58,8 @@ def read_varint(buffer: bytes, offset: int) -> tuple[int, int]:
         offset += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if shift and not byte:
+                raise MalformedPacket("length padded with zeros")
             return number, offset
     raise MalformedPacket("length of more than four bytes")
 

@@ -32,6 +32,8 @@ def next_frame(buffer: bytes, offset: int, max_packet_size: int) -> tuple[int, i
             start += 1
             length |= (byte & 0x7F) << shift
             if byte < 0x80:
+                if not byte:
+                    raise MalformedPacket("remaining length padded with zeros")
                 break
             shift += 7
     end = start + length
