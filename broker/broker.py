@@ -100,6 +100,7 @@ class Broker:
         self.stopping = False
         self.clients_maximum = 0
         self.max_inflight = config.limits.max_inflight or 65_535
+        self.max_packet_size = config.limits.max_packet_size
         self.paced = config.limits.messages_per_s > 0
         self.fast_lane_open = self.hooks.frames_suffice and not self.paced
         self._addresses: Counter[str] = Counter()

@@ -119,7 +119,7 @@ class Link(asyncio.Protocol):
         broker.flush()
 
     def _process(self, buffer: bytes) -> None:
-        max_packet_size = self.broker.config.limits.max_packet_size
+        max_packet_size = self.broker.max_packet_size
         dialect = self.listener.dialect
         offset = 0
         count = 0

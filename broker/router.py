@@ -80,7 +80,7 @@ class Router:
         self._routes: dict[str, Route] = {}
         # The fast lane's view: topics whose messages go to these sessions and concern
         # nobody else. Keyed by the bytes of the topic as they stand in a frame.
-        self.fast_routes: dict[bytes, tuple[Session, ...]] = {}
+        self.fast_routes: dict[bytes, tuple[tuple[Session, int], ...]] = {}
         self._orders = 0
         self.subscriptions = 0
 
@@ -155,7 +155,7 @@ class Router:
                 and not topic.startswith("$")
                 and all(session.takes_frames for session, _ in route.plain)
             ):
-                self.fast_routes[topic.encode()] = tuple(session for session, _ in route.plain)
+                self.fast_routes[topic.encode()] = route.plain
         return route
 
     def _build(self, topic: str) -> Route:

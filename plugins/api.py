@@ -72,7 +72,7 @@ class SubscribeRequest:
 
 @value
 class FrameRun:
-    """Plain QoS 0 PUBLISH packets of one client, back to back, as they came off the wire."""
+    """Plain PUBLISH packets of one client, QoS 0 or 1, back to back, as they came off the wire."""
 
     client_id: str
     received_ms: int
