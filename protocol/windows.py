@@ -146,11 +146,12 @@ class Repeating(TimeFilter):
         # Numbers of the first window and of the last; windows before the anchor are negative.
         reach = _WITHOUT_END if count is None else count
         self._first, self._last = (-reach, -1) if backwards else (0, reach - 1)
-        endless = count is None
-        self._start = MIN_MS if backwards and endless else self._boundary(self._first)
-        self._end = MAX_MS if endless and not backwards else self._boundary(self._last + 1)
-        if self._start < MIN_MS or self._end > MAX_MS:
-            raise BadTime("repeating interval runs out of time")
+        self._start = MIN_MS
+        self._end = MAX_MS
+        if count is not None or not backwards:
+            self._start = self._within_time(self._first)
+        if count is not None or backwards:
+            self._end = self._within_time(self._last + 1)
 
     def holds(self, relation: int, start_ms: int, end_ms: int) -> bool:
         """Whether an event stands in a relation to some window."""
@@ -167,9 +168,10 @@ class Repeating(TimeFilter):
 
     def _at(self, time_ms: int) -> int:
         """Number of the first boundary at or after a time."""
-        if time_ms <= self._start:
+        # An open end is later than every window of an endless row, an open start earlier.
+        if time_ms <= max(self._start, MIN_MS + 1):
             return self._first
-        if time_ms > self._end:
+        if time_ms > min(self._end, MAX_MS - 1):
             return self._last + 2
         duration = self._duration
         calendar_ms = duration.months * _MS_PER_MONTH + duration.days * DAY_MS
@@ -181,6 +183,12 @@ class Repeating(TimeFilter):
             while self._boundary(number) < time_ms:
                 number += 1
         return number
+
+    def _within_time(self, number: int) -> int:
+        boundary = self._boundary(number)
+        if not MIN_MS < boundary < MAX_MS:
+            raise BadTime("repeating interval runs out of time")
+        return boundary
 
     def _boundary(self, number: int) -> int:
         found = self._boundaries.get(number)
