@@ -84,8 +84,16 @@ _REPEAT = re.compile(r"R(?P<count>[0-9]{0,18})")
 
 def parse_event_time(text: str) -> tuple[int, int]:
     """Read the time of an event; an instant ends as it starts."""
-    # The common form in well under a microsecond; whatever is wrong with it is told below.
-    if len(text) in (20, 24) and text[10] == "T" and text[-1] == "Z":
+    # The common forms, with seconds or milliseconds, in well under a microsecond; whatever is
+    # wrong with them is told below. The punctuation is checked first because `datetime` reads
+    # the fraction of a minute or an hour as one of a second.
+    size = len(text)
+    if (
+        (size == 20 or (size == 24 and text[19] == "."))
+        and text[10] == "T"
+        and text[16] == ":"
+        and text[-1] == "Z"
+    ):
         try:
             since = datetime.fromisoformat(text) - _EPOCH_UTC
         except ValueError:
