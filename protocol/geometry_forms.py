@@ -21,6 +21,8 @@ from protocol.geometry_text import Parsed, from_source, parse_text
 FORM_POINT, FORM_POINT_ELEVATION, FORM_TEXT, FORM_WKB, FORM_GEOJSON = 1, 2, 3, 4, 5
 DELIVER_WKT, DELIVER_GEOJSON, DELIVER_WKB = 2, 3, 4
 
+EVERY_DIGIT = 100  # decimals; what is written is the shortest text that reads the same
+
 _XY = struct.Struct(">dd")
 _XYZ = struct.Struct(">ddd")
 
@@ -276,7 +278,7 @@ def encode_geometry(geometry: Geometry, deliver: int) -> bytes:
     b'POINT (13.405 52.52)'
     """
     if deliver == DELIVER_WKT:
-        return str(shapely.to_wkt(geometry, rounding_precision=17)).encode()
+        return str(shapely.to_wkt(geometry, rounding_precision=EVERY_DIGIT)).encode()
     if deliver == DELIVER_GEOJSON:
         return str(shapely.to_geojson(geometry)).encode()
     if deliver == DELIVER_WKB:

@@ -10,6 +10,7 @@ predicates of the two geometries are right on the cylinder.
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ FULL_TURN = 360.0
 OFF_CENTRE = 0.381966
 
 
+@np.errstate(all="ignore")
 def to_place(geometry: Geometry) -> Place:
     """Make a place of a geometry in degrees, or say what is wrong with it.
 
@@ -54,7 +56,7 @@ def to_place(geometry: Geometry) -> Place:
         if geometry.geom_type == "Point":
             return Place(geometry.x, geometry.y)
         return Area(valid(geometry))
-    parts = [part for whole in simple_parts(geometry) for part in simple_parts(unrolled(whole))]
+    parts = [part for whole in simple_parts(geometry) for part in unrolled(whole)]
     return assemble(parts, overlapping=kind == "GeometryCollection")
 
 
@@ -102,66 +104,76 @@ def valid(geometry: Geometry) -> Geometry:
 # The edge rule
 
 
-def unrolled(part: Geometry) -> Geometry:
+def unrolled(part: Geometry) -> list[Geometry]:
     """Apply the edge rule to one point, line or polygon; its west end comes to [-180, 180)."""
     kind = shapely.get_type_id(part)
     if kind == POINT:
         place = Place(part.x, part.y)
-        return shapely.Point(place.x, place.y)
+        return [shapely.Point(place.x, place.y)]
     if kind == POLYGON:
-        return _unrolled_polygon(part)
-    return rolled_home(valid(shapely.linestrings(unrolled_path(shapely.get_coordinates(part)))))
+        return simple_parts(_unrolled_polygon(part))
+    xy = shapely.get_coordinates(part)
+    turns = path_turns(xy)
+    return [valid(shapely.linestrings(_turned(xy, turns + _turns_home(xy, turns))))]
+
+
+def path_turns(xy: Floats) -> Floats:
+    """Apply the edge rule along a path: the whole turns to take off each longitude.
+
+    >>> path_turns(np.array([[170.0, 0], [-170, 0], [-150, 0]])).tolist()
+    [0.0, -1.0, -1.0]
+    """
+    steps = np.diff(xy[:, 0])
+    wide = (np.abs(steps) > 180.0) & (np.abs(steps) != FULL_TURN)
+    turns = np.zeros(len(xy))
+    if wide.any():
+        turns[1:] = np.cumsum(np.where(wide, np.round(steps / FULL_TURN), 0.0))
+    return turns
+
+
+def _turned(xy: Floats, turns: Floats) -> Floats:
+    # All turns of a vertex are taken off at once: coordinates are rounded once at most,
+    # so that those of two geometries that name the same longitude stay the same.
+    return np.column_stack((xy[:, 0] - FULL_TURN * turns, xy[:, 1]))
 
 
 def unrolled_path(xy: Floats) -> Floats:
-    """Apply the edge rule along a path.
-
-    >>> unrolled_path(np.array([[170.0, 0], [-170, 0], [-150, 0]]))[:, 0].tolist()
-    [170.0, 190.0, 210.0]
-    """
-    steps = np.diff(xy[:, 0])
-    wide = np.abs(steps) > 180.0
-    if not wide.any():
-        return xy
-    turns = np.where(wide & (np.abs(steps) != FULL_TURN), np.round(steps / FULL_TURN), 0.0)
-    result = xy.copy()
-    # Whole turns are taken off, never steps added up: coordinates stay exact.
-    result[1:, 0] -= FULL_TURN * np.cumsum(turns)
-    return result
+    """Apply the edge rule along a path, from where it begins."""
+    return _turned(xy, path_turns(xy))
 
 
-def _unrolled_polygon(polygon: Any) -> Geometry:
-    shell = _unrolled_ring(polygon.exterior)
-    holes = [_unrolled_ring(ring) for ring in polygon.interiors]
+def _turns_home(xy: Floats, turns: Floats, west: float = -180.0) -> float:
+    """The further turns that bring the west end of a path to `west` or less than one beyond."""
+    return math.floor((float((xy[:, 0] - FULL_TURN * turns).min()) - west) / FULL_TURN)
+
+
+def _unrolled_polygon(polygon: Geometry) -> Geometry:
+    xy = shapely.get_coordinates(polygon.exterior)
+    turns = _ring_turns(xy)
+    shell = _turned(xy, turns + _turns_home(xy, turns))
     west, east = float(shell[:, 0].min()), float(shell[:, 0].max())
     if east - west > FULL_TURN:
         raise BadGeometry("polygon is wider than 360 degrees")
-    if east - west == FULL_TURN:
-        area = valid(shapely.Polygon(shell))
-        for hole in holes:
-            area = shapely.difference(area, _repeated(valid(shapely.Polygon(hole)), west))
-        if area.is_empty:
-            raise BadGeometry("geometry is empty")
-        return rolled_home(area)
-    placed = [hole - [FULL_TURN * _turns_into(hole, west), 0.0] for hole in holes]
-    return rolled_home(valid(shapely.Polygon(shell, placed)))
+    holes = []
+    for ring in polygon.interiors:
+        xy = shapely.get_coordinates(ring)
+        turns = _ring_turns(xy)
+        holes.append(_turned(xy, turns + _turns_home(xy, turns, west)))
+    if east - west < FULL_TURN:
+        return valid(shapely.Polygon(shell, holes))
+    # Right round the world a hole may lie over both ends of the shell.
+    area = valid(shapely.Polygon(shell))
+    for hole in holes:
+        gap = valid(shapely.Polygon(hole))
+        area = shapely.difference(area, shapely.union(gap, shift(gap, -1)))
+    return area
 
 
-def _unrolled_ring(ring: Geometry) -> Floats:
-    path = unrolled_path(shapely.get_coordinates(ring))
-    if path[0, 0] != path[-1, 0]:
+def _ring_turns(xy: Floats) -> Floats:
+    turns = path_turns(xy)
+    if turns[-1] != 0:
         raise BadGeometry("ring runs round a pole")
-    return path
-
-
-def _turns_into(hole: Floats, west: float) -> float:
-    return float(np.floor((hole[:, 0].min() - west) / FULL_TURN))
-
-
-def _repeated(geometry: Geometry, west: float) -> Geometry:
-    """A polygon on a band that begins at `west`, with what reaches over its ends."""
-    home = shift(geometry, -math.floor((geometry.bounds[0] - west) / FULL_TURN))
-    return shapely.union_all([shift(home, turns) for turns in (-1, 0, 1)])
+    return turns
 
 
 def shift(geometry: Geometry, turns: int) -> Geometry:
@@ -169,11 +181,6 @@ def shift(geometry: Geometry, turns: int) -> Geometry:
     if turns == 0:
         return geometry
     return shapely.transform(geometry, lambda xy: xy + np.array((FULL_TURN * turns, 0.0)))
-
-
-def rolled_home(geometry: Geometry) -> Geometry:
-    """Move a geometry by whole turns until its west end lies in [-180, 180)."""
-    return shift(geometry, -math.floor((geometry.bounds[0] + 180.0) / FULL_TURN))
 
 
 def at_home(geometry: Geometry) -> Geometry:
@@ -198,25 +205,43 @@ def assemble(parts: Sequence[Geometry], *, overlapping: bool = False) -> Place:
     cut = free_meridian(_extent(part) for part in parts)
     if cut is None:
         return Area(gather(_cut(parts, -180.0)), wraps=True)
-    placed = [shift(part, -math.floor((part.bounds[0] - cut) / FULL_TURN)) for part in parts]
-    return Area(rolled_home(gather(placed, overlapping=overlapping)))
+    return Area(gather(_framed(parts, cut), overlapping=overlapping))
+
+
+def _framed(parts: Sequence[Geometry], cut: float) -> list[Geometry]:
+    """Move parts into the frame that begins at a free meridian; its west end comes home."""
+    turns = [-math.floor((part.bounds[0] - cut) / FULL_TURN) for part in parts]
+    west = min(part.bounds[0] + FULL_TURN * n for part, n in zip(parts, turns, strict=True))
+    home = -math.floor((west + 180.0) / FULL_TURN)
+    return [shift(part, n + home) for part, n in zip(parts, turns, strict=True)]
 
 
 def gather(parts: Sequence[Geometry], *, overlapping: bool = False) -> Geometry:
+    """Make one geometry of simple parts, and see that it is valid.
+
+    Polygons that overlap are one area in a mixture, and bad geometry in a multipolygon.
+    """
+    polygons = [part for part in parts if shapely.get_type_id(part) == POLYGON]
+    if len(polygons) > 1 and overlapping and shapely.is_valid(polygons).all():
+        others = [part for part in parts if shapely.get_type_id(part) != POLYGON]
+        parts = [*simple_parts(shapely.union_all(polygons)), *others]
+    geometry = collected(parts)
+    if geometry.geom_type == "GeometryCollection":
+        return shapely.geometrycollections([valid(group) for group in geometry.geoms])
+    return valid(geometry)
+
+
+def collected(parts: Sequence[Geometry]) -> Geometry:
     """Make one geometry of simple parts: a single part, a multi-geometry or a mixture."""
     groups: list[Geometry] = []
-    polygons = [part for part in parts if shapely.get_type_id(part) == POLYGON]
-    lines = [part for part in parts if shapely.get_type_id(part) in (LINE, RING)]
-    points = [part for part in parts if shapely.get_type_id(part) == POINT]
-    if polygons:
-        whole = polygons[0] if len(polygons) == 1 else shapely.multipolygons(polygons)
-        if overlapping and shapely.is_valid(polygons).all():
-            whole = shapely.union_all(polygons)
-        groups.append(valid(whole))
-    if lines:
-        groups.append(valid(lines[0] if len(lines) == 1 else shapely.multilinestrings(lines)))
-    if points:
-        groups.append(points[0] if len(points) == 1 else shapely.multipoints(points))
+    for kinds, several in (
+        ((POLYGON,), shapely.multipolygons),
+        ((LINE, RING), shapely.multilinestrings),
+        ((POINT,), shapely.multipoints),
+    ):
+        group = [part for part in parts if shapely.get_type_id(part) in kinds]
+        if group:
+            groups.append(group[0] if len(group) == 1 else several(group))
     return groups[0] if len(groups) == 1 else shapely.geometrycollections(groups)
 
 
@@ -226,7 +251,7 @@ def _extent(part: Geometry) -> Interval:
 
 
 def free_meridian(extents: Iterable[Interval]) -> float | None:
-    """Find a longitude in [-180, 180) that no extent touches; -180 where that is one.
+    """Find the longitude in [-180, 180) that lies farthest from every extent.
 
     >>> free_meridian([(170.0, 190.0)])
     0.0
@@ -241,8 +266,6 @@ def free_meridian(extents: Iterable[Interval]) -> float | None:
         spans.append((start, start + (east - west)))
     spans.sort()
     reach = max(east for _, east in spans) - FULL_TURN  # what comes over from the east
-    if reach < -180.0 < spans[0][0]:
-        return -180.0
     widest, found = 0.0, None
     for west, east in [*spans, (spans[0][0] + FULL_TURN, 0.0)]:
         if west - reach > widest:
@@ -311,11 +334,13 @@ def aligned(filter_place: Place, event_place: Place) -> Pair:
             return Pair(filter_place.geometry, shift(event_place.geometry, turns))
     filter_parts = simple_parts(filter_place.geometry)
     event_parts = simple_parts(shapely.force_2d(event_place.geometry))
-    cut = free_meridian(_extent(part) for part in (*filter_parts, *event_parts))
-    seam = None
-    if cut is None:
-        cut = seam = _vertexless_meridian(filter_place.geometry, event_place.geometry)
-    return Pair(gather(_cut(filter_parts, cut)), gather(_cut(event_parts, cut)), seam)
+    free = free_meridian(_extent(part) for part in (*filter_parts, *event_parts))
+    if free is not None:
+        count = len(filter_parts)
+        parts = _framed([*filter_parts, *event_parts], free)
+        return Pair(collected(parts[:count]), collected(parts[count:]))
+    seam = _vertexless_meridian(filter_place.geometry, event_place.geometry)
+    return Pair(collected(_cut(filter_parts, seam)), collected(_cut(event_parts, seam)), seam)
 
 
 def meet(one: Place, other: Place) -> bool:
@@ -333,10 +358,11 @@ def _vertexless_meridian(*geometries: Geometry) -> float:
     return found % FULL_TURN - 180.0
 
 
+@np.errstate(all="ignore")
 def guarded(make: Any, *arguments: Any) -> Geometry:
     """Call a shapely constructor; what it cannot make is bad geometry."""
     try:
         return make(*arguments)
     except (ShapelyError, ValueError, TypeError, OverflowError, NotImplementedError) as error:
-        reason = " ".join(str(error).split())[:160]
+        reason = re.sub(r"^\w+Exception:\s*", "", " ".join(str(error).split()))[:160]
         raise BadGeometry(f"not a geometry: {reason[:1].lower()}{reason[1:]}") from None

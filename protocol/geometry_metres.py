@@ -30,6 +30,8 @@ MAX_METRES = 20_037_508.0  # half the equator
 # where the shortest way is no longer one way.
 WHOLE_WORLD = 19_900_000.0
 QUARTER_SEGMENTS = 32  # a circle of 128 corners lacks 0.03 % of its radius between them
+NEAR_POLE_CORNERS = 1024
+WIDE_STEP = 3.0  # degrees of longitude between two corners
 _AZIMUTHS = np.linspace(0.0, 360.0, 4 * QUARTER_SEGMENTS, endpoint=False)
 _ONES = np.ones_like(_AZIMUTHS)
 _WORLD = (-180.0, -90.0, 180.0, 90.0)
@@ -64,22 +66,34 @@ def unflatten(metres: Floats, x: float, y: float) -> Floats:
     return np.column_stack((lon, lat))
 
 
-def _area_of(flat: Geometry, x: float, y: float) -> list[Geometry]:
-    """Bring a polygon in a flat picture back to degrees, with a pole inside it or without."""
+def _area_of(flat: Geometry, x: float, y: float, *, drawn: bool) -> list[Geometry]:
+    """Bring a polygon in a flat picture back to degrees, with a pole inside it or without.
+
+    What was drawn in the picture has its true edges there; what came from degrees has only
+    its corners there.
+    """
     if not shapely.get_num_interior_rings(flat):
-        return _filled(flat, x, y)
-    shell = shapely.union_all(_filled(shapely.Polygon(flat.exterior), x, y))
-    holes = [hole for ring in flat.interiors for hole in _filled(shapely.Polygon(ring), x, y)]
-    everywhere = [shift(hole, turns) for hole in holes for turns in (-1, 0, 1)]
-    return simple_parts(shapely.difference(shell, shapely.union_all(everywhere)))
+        return _filled(flat, x, y, drawn=drawn)
+    shell = shapely.union_all(_filled(shapely.Polygon(flat.exterior), x, y, drawn=drawn))
+    holes = [
+        shift(hole, turns)
+        for ring in flat.interiors
+        for hole in _filled(shapely.Polygon(ring), x, y, drawn=drawn)
+        for turns in (-1, 0, 1)
+    ]
+    return simple_parts(shapely.difference(shell, shapely.union_all(holes)))
 
 
-def _filled(flat: Geometry, x: float, y: float) -> list[Geometry]:
+def _filled(flat: Geometry, x: float, y: float, *, drawn: bool) -> list[Geometry]:
     path = unrolled_path(unflatten(shapely.get_coordinates(flat.exterior), x, y))
     north, south = (
         bool(shapely.contains_xy(flat, *flatten(np.array([(0.0, pole)]), x, y)[0]))
         for pole in (90.0, -90.0)
     )
+    if north or south or (drawn and np.abs(np.diff(path[:, 0])).max() > WIDE_STEP):
+        # So near a pole an edge and the line between its ends in degrees are far apart.
+        flat = shapely.segmentize(flat, flat.length / NEAR_POLE_CORNERS)
+        path = unrolled_path(unflatten(shapely.get_coordinates(flat.exterior), x, y))
     return _enclosed(path, north=north, south=south)
 
 
@@ -90,7 +104,7 @@ def _enclosed(path: Floats, *, north: bool, south: bool) -> list[Geometry]:
     if winding:
         # The ring goes once round: the area lies between it and the pole.
         path[-1] = (path[0, 0] + FULL_TURN * winding, path[0, 1])
-        pole = 90.0 if north else -90.0
+        pole = 90.0 if north or (not south and path[:, 1].mean() > 0) else -90.0
         lid = np.array([(path[-1, 0], pole), (path[0, 0], pole)])
         ring = shapely.Polygon(np.concatenate((path, lid)))
     else:
@@ -118,10 +132,14 @@ def circle(x: float, y: float, metres: float) -> Place:
     x, y = centre.x, centre.y
     if metres >= WHOLE_WORLD:
         return Area(shapely.box(*_WORLD), wraps=True)
+    if abs(y) + math.degrees(metres / EARTH_RADIUS) > 88.0:
+        # A pole is inside or near: the long way, which knows how to draw there.
+        angles = np.radians(_AZIMUTHS)
+        flat = shapely.Polygon(metres * np.column_stack((np.sin(angles), np.cos(angles))))
+        return assemble(_home(_filled(flat, x, y, drawn=True)))
     lon, lat, _ = GEOD.fwd(_ONES * x, _ONES * y, _AZIMUTHS, _ONES * metres)
-    path = np.column_stack((np.append(lon, lon[0]), np.append(lat, lat[0])))
-    north, south = (GEOD.inv(x, y, x, pole)[2] < metres for pole in (90.0, -90.0))
-    return assemble(_home(_enclosed(unrolled_path(path), north=north, south=south)))
+    path = unrolled_path(np.column_stack((lon, lat)))
+    return assemble(_home([shapely.Polygon(path)]))
 
 
 def circle_boxes(x: float, y: float, metres: float) -> tuple[Box, ...]:
@@ -211,7 +229,7 @@ def _buffered(part: Geometry, metres: float) -> list[Geometry]:
 
 def _widened(flat: Geometry, metres: float, x: float, y: float) -> list[Geometry]:
     wide = shapely.buffer(flat, metres, quad_segs=QUARTER_SEGMENTS)
-    return [area for part in simple_parts(wide) for area in _area_of(part, x, y)]
+    return [area for part in simple_parts(wide) for area in _area_of(part, x, y, drawn=True)]
 
 
 def paths_of(part: Geometry) -> list[Floats]:
@@ -278,7 +296,7 @@ def from_offsets(offsets: Geometry, lat: float, lon: float) -> Place:
     parts: list[Geometry] = []
     for part in simple_parts(offsets):
         if part.geom_type == "Polygon":
-            parts += _area_of(part, centre.x, centre.y)
+            parts += _area_of(part, centre.x, centre.y, drawn=False)
         else:
             path = unrolled_path(unflatten(shapely.get_coordinates(part), centre.x, centre.y))
             parts.append(shapely.Point(path[0]) if len(path) == 1 else shapely.LineString(path))

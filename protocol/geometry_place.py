@@ -151,5 +151,9 @@ def normal_longitude(x: float, y: float) -> float:
         raise BadGeometry(f"latitude {y:g} is beyond 90 degrees")
     if -180.0 <= x < 180.0:
         return x
-    x = (x + 180.0) % 360.0 - 180.0
+    # One turn is the common case, and taking it off rounds no more than once: a point and
+    # a fence that name the same longitude have to stay the same.
+    if 180.0 <= x < 540.0:
+        return x - 360.0
+    x = x + 360.0 if -540.0 <= x < -180.0 else (x + 180.0) % 360.0 - 180.0
     return -180.0 if x >= 180.0 else x  # rounding may reach the other end

@@ -16,11 +16,12 @@ import shapely
 
 from protocol.errors import BadGeometry
 from protocol.geometry_crs import WGS84, check_crs, reproject, to_degrees, transform_xy, turn_of
-from protocol.geometry_frame import at_home, guarded, to_place
+from protocol.geometry_frame import at_home, guarded, simple_parts, to_place
 from protocol.geometry_metres import buffer_metres
 from protocol.geometry_place import DEFAULT_LIMITS, Geometry, Limits, Place
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+# Possessive, so that a long number that is none costs one look and not the square of it.
+_NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
 _POINT = re.compile(rf"\s*POINT\s*\(\s*({_NUMBER})\s+({_NUMBER})\s*\)\s*", re.IGNORECASE | re.ASCII)
 _BOX = re.compile(r"\s*(BBOX|ENVELOPE)\s*\(([^()]*)\)\s*", re.IGNORECASE | re.ASCII)
 _BUFFER = re.compile(r"\s*BUFFER\s*\((.*),([^(),]*)\)\s*", re.IGNORECASE | re.ASCII | re.DOTALL)
@@ -29,9 +30,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9\s(),.+\-]*", re.ASCII)
 _WORD = re.compile(r"(?<![0-9.A-Za-z])[A-Za-z]+", re.ASCII)
 _PARENTHESIS = re.compile(r"[()]")
 _TYPES = ("POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON")
-_WORDS = frozenset(
-    (*_TYPES, "GEOMETRYCOLLECTION", "Z", "M", "ZM", "EMPTY", "NAN", "INF", "INFINITY")
-)
+_WORDS = frozenset((*_TYPES, "GEOMETRYCOLLECTION", "Z", "M", "ZM", "EMPTY"))
+_NOT_FINITE = frozenset(("NAN", "INF", "INFINITY"))
 
 
 class Parsed:
@@ -94,8 +94,11 @@ def from_source(source: Geometry, epsg: int) -> Parsed:
     """Give a geometry in a known system its place."""
     if source is None or source.is_empty or not shapely.get_num_coordinates(source):
         raise BadGeometry("geometry is empty")
-    if shapely.has_z(source) and np.isinf(shapely.get_coordinates(source, include_z=True)).any():
-        raise BadGeometry("coordinate is not a finite number")
+    if shapely.has_z(source):
+        # Asked of each part: in a mixture shapely fills missing elevations with NaN.
+        for part in filter(shapely.has_z, simple_parts(source)):
+            if not np.isfinite(shapely.get_coordinates(part, include_z=True)).all():
+                raise BadGeometry("coordinate is not a finite number")
     return Parsed(to_place(to_degrees(source, epsg)), epsg, source)
 
 
@@ -113,6 +116,8 @@ def _read_wkt(text: str, limits: Limits) -> Geometry:
         if depth > limits.max_nesting + 3:
             raise BadGeometry(f"geometry is nested deeper than {limits.max_nesting}")
     for word in _WORD.findall(text):
+        if word.upper() in _NOT_FINITE:
+            raise BadGeometry("coordinate is not a finite number")
         if word.upper() not in _WORDS:
             raise BadGeometry(f"unsupported geometry type or word {word[:40]}")
     return guarded(shapely.from_wkt, text)

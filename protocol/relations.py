@@ -115,12 +115,28 @@ def spatial(
         return True
     if relation == DWITHIN:
         return distance_metres(filter_place, event_place) <= _metres(operand)
+    if relation != DE9IM and _are_apart(filter_place, event_place):
+        return relation == DISJOINT
     pair = aligned(filter_place, event_place)
     if relation == DE9IM:
         return _relate(pair, str(operand))
     if pair.filter is filter_place.geometry and not filter_place.is_point:
         _prepare(filter_place)  # type: ignore[arg-type]
     return bool(_PREDICATES[relation](pair.filter, pair.event))
+
+
+def _are_apart(one: Place, other: Place) -> bool:
+    """Whether the boxes of two places already say that they do not meet."""
+    west, south, east, north = one.bounds
+    other_west, other_south, other_east, other_north = other.bounds
+    if other_south > north or other_north < south:
+        return True
+    if one.wraps or other.wraps:
+        return False
+    return not any(
+        other_west + turn <= east and other_east + turn >= west
+        for turn in (0.0, FULL_TURN, -FULL_TURN)
+    )
 
 
 def _metres(operand: Operand) -> float:
