@@ -174,7 +174,6 @@ class Broker:
 
     def tick(self) -> None:
         """Do what is due; called once a second."""
-        self.deadlines.tick()
         self.store.tick()
         if self.orphaned_wills and time.monotonic() > self.started_at + WILL_GRACE_S:
             self._publish_orphaned_wills()

@@ -72,6 +72,7 @@ class Limits(Base):
     max_connections_per_address: int = 0
     connect_rate_per_s: int = 0
     connect_timeout_s: float = 10.0
+    packet_timeout_s: float = 60.0  # for an unfinished packet of a client without keep-alive
     max_keep_alive_s: int = 0
     max_packet_size: int = 1_048_576
     max_topic_bytes: int = 65_535

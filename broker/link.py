@@ -53,7 +53,7 @@ class Link(asyncio.Protocol):
         "fast",
         "held",
         "keep_alive_s",
-        "last_read",
+        "last_packet",
         "listener",
         "outbox",
         "reason",
@@ -93,19 +93,22 @@ class Link(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=self.broker.config.limits.max_outbox_bytes)
         self.address = _address(transport)
-        self.last_read = time.monotonic()
+        self.last_packet = time.monotonic()
         self.broker.link_opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Act on everything that one read brought, then send what came of it."""
         broker = self.broker
-        self.last_read = time.monotonic()
         broker.counters.bytes_received += len(data)
         if self._pieces is not None:
             # A packet larger than a read is collected, not copied again with every read.
             self._pieces.append(data)
             self._need -= len(data)
             if self._need > 0:
+                # Whole packets are signs of life, and so is a large one that makes progress;
+                # a small one that comes in drops is not.
+                if self._need > 1000 and self.state is State.CONNECTED:
+                    self.last_packet = time.monotonic()
                 return
             data = b"".join(self._pieces)
             self._pieces = None
@@ -152,10 +155,14 @@ class Link(asyncio.Protocol):
             self.close("internal error")
         finally:
             self.broker.counters.packets_received += count
+            if offset:
+                self.last_packet = time.monotonic()
 
     def _keep(self, buffer: bytes, offset: int) -> None:
         """Keep the unfinished packet at the end of a read for the next one."""
         self._rest = rest = buffer[offset:]
+        if rest and not LEGAL[self.state][rest[0] >> 4]:
+            raise refuse(self.state, rest[0] >> 4)  # before its body is held
         if len(rest) > 4:
             length, shift, position = 0, 0, 1
             while True:
@@ -331,9 +338,12 @@ class Link(asyncio.Protocol):
         if self._closed_at is not None:
             return self._closed_at + LINGER_S
         if self.state is State.AWAITING_CONNECT:
-            return self.last_read + self.broker.config.limits.connect_timeout_s
-        if self.state is State.CONNECTED and self.keep_alive_s:
-            return self.last_read + self.keep_alive_s * 1.5  # [MQTT-3.1.2-24]
+            return self.last_packet + self.broker.config.limits.connect_timeout_s
+        if self.state is State.CONNECTED:
+            # [MQTT-3.1.2-24]. Without keep-alive, only an unfinished packet has a deadline.
+            return self.last_packet + (
+                self.keep_alive_s * 1.5 or self.broker.config.limits.packet_timeout_s
+            )
         return None
 
     def expire(self) -> None:
@@ -345,6 +355,16 @@ class Link(asyncio.Protocol):
             self.broker.counters.other["connect_timeouts"] += 1
             log.warning("client at %s: no CONNECT in time: closed", self.address)
             self.close("no CONNECT in time")
+        elif not self.keep_alive_s:
+            if self._rest or self._pieces is not None:
+                self.broker.counters.other["packet_timeouts"] += 1
+                log.warning(
+                    "client %s at %s: packet never finished: closed", self.name, self.address
+                )
+                self.close("packet never finished")
+            else:
+                self.last_packet = time.monotonic()
+                self.broker.deadlines.watch(self)
         else:
             self.broker.counters.other["keep_alive_timeouts"] += 1
             log.info("client %s at %s: keep-alive exceeded: closed", self.name, self.address)

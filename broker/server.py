@@ -20,6 +20,7 @@ from pathlib import Path
 from broker import tls
 from broker.broker import Broker, OpenListener
 from broker.config import Config, ConfigError, Listener
+from broker.deadlines import BUCKET_S
 from broker.link import Link
 from broker.store import Store, StoreError
 from broker.store.restore import restore
@@ -64,7 +65,12 @@ class Server:
                 await self._listen(listener)
         except (PluginError, ConfigError, StoreError) as error:
             raise StartError(str(error)) from None
-        self._tickers = [asyncio.create_task(self._every(1.0, self.broker.tick), name="deadlines")]
+        self._tickers = [
+            asyncio.create_task(self._every(1.0, self.broker.tick), name="tick"),
+            asyncio.create_task(
+                self._every(BUCKET_S, self.broker.deadlines.tick), name="deadlines"
+            ),
+        ]
         if self.config.persistence and self.config.storage.durability == "relaxed":
             self._tickers.append(
                 asyncio.create_task(
