@@ -9,15 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 from protocol import packets as p
-from protocol.errors import BadTopic, ConnectRefused, MalformedPacket, OutOfOrder
-from protocol.fields import decode_string, read_binary, read_string, read_u8, read_u16
+from protocol.envelope import decode_geo_from_client, decode_geo_from_server
+from protocol.errors import ConnectRefused, MalformedPacket, OutOfOrder
+from protocol.fields import read_binary, read_string, read_u8, read_u16
 from protocol.geo import Location
 from protocol.mqttg import GEO, LOCATION_FLAG, PLAIN, Dialect, read_location
-from protocol.topics import GEO_PREFIX, check_filter, check_topic
-
-# Validated topic names by their bytes: a publisher uses few topics many times.
-_topics: dict[bytes, str] = {}
-_TOPICS_KEPT = 65_536
+from protocol.topic_fields import (
+    known_topics,
+    read_packet_id,
+    read_topic,
+    require_filter,
+    require_topic,
+)
 
 _LEVELS = {"MQIsdp": (3,), "MQTT": (4,), "GeoMQTT": (4,)}
 
@@ -80,7 +83,7 @@ def _decode_connect(first: int, body: bytes, dialect: Dialect) -> p.Connect:
         qos = flags >> 3 & 3
         if qos == 3:
             raise MalformedPacket("will with QoS 3")  # [MQTT-3.1.2-14]
-        _require_topic(topic, dialect)
+        require_topic(topic, dialect)
         will = p.Will(topic, payload, qos, bool(flags & 0x20))
     elif flags & 0x38:
         raise MalformedPacket("will flags without a will")  # [MQTT-3.1.2-11], -13, -15
@@ -102,33 +105,12 @@ def _decode_connect(first: int, body: bytes, dialect: Dialect) -> p.Connect:
     )  # fmt: skip
 
 
-def read_topic(raw: bytes, dialect: Dialect) -> str:
-    """Turn the bytes of a topic name into a checked topic, from memory if it is a known one."""
-    topic = _topics.get(raw)
-    if topic is None:
-        topic = decode_string(raw)
-        _require_topic(topic, dialect)
-        # Every place makes another `$geo/` topic: keeping those would push out the rest.
-        if not topic.startswith(GEO_PREFIX):
-            if len(_topics) >= _TOPICS_KEPT:
-                _topics.clear()
-            _topics[raw] = topic
-    return topic
-
-
-def _require_topic(topic: str, dialect: Dialect) -> None:
-    try:
-        check_topic(topic, dialect.max_levels)
-    except BadTopic as error:
-        raise MalformedPacket(str(error)) from None
-
-
 def _decode_publish(first: int, body: bytes, dialect: Dialect) -> p.Publish:
     qos = first >> 1 & 3
     if qos == 3:
         raise MalformedPacket("PUBLISH with QoS 3")  # [MQTT-3.3.1-4]
     raw, offset = read_binary(body, 0)
-    topic = _topics.get(raw) or read_topic(raw, dialect)
+    topic = known_topics.get(raw) or read_topic(raw, dialect)
     packet_id = 0
     if qos:
         packet_id, offset = read_u16(body, offset)
@@ -156,11 +138,11 @@ def _acknowledgement(kind: Any, flags: int) -> Callable[[int, bytes, Dialect], A
 
 def _decode_subscribe(first: int, body: bytes, dialect: Dialect) -> p.Subscribe:
     body, location = _split_location(first, 2, body, 2, dialect)  # [MQTT-3.8.1-1]
-    packet_id, offset = _read_packet_id(body)
+    packet_id, offset = read_packet_id(body)
     filters = []
     while offset < len(body):
         topic_filter, offset = read_string(body, offset)
-        _require_filter(topic_filter, dialect)
+        require_filter(topic_filter, dialect)
         qos, offset = read_u8(body, offset)
         if qos > 2:
             raise MalformedPacket(f"SUBSCRIBE asks for QoS {qos}")  # [MQTT-3.8.3-4]
@@ -172,33 +154,15 @@ def _decode_subscribe(first: int, body: bytes, dialect: Dialect) -> p.Subscribe:
 
 def _decode_unsubscribe(first: int, body: bytes, dialect: Dialect) -> p.Unsubscribe:
     body, location = _split_location(first, 2, body, 2, dialect)  # [MQTT-3.10.1-1]
-    packet_id, offset = _read_packet_id(body)
+    packet_id, offset = read_packet_id(body)
     filters = []
     while offset < len(body):
         topic_filter, offset = read_string(body, offset)
-        _require_filter(topic_filter, dialect)
+        require_filter(topic_filter, dialect)
         filters.append(topic_filter)
     if not filters:
         raise MalformedPacket("UNSUBSCRIBE without a topic filter")  # [MQTT-3.10.3-2]
     return p.Unsubscribe(packet_id, tuple(filters), location)
-
-
-def _require_filter(topic_filter: str, dialect: Dialect) -> None:
-    # Geometry and time in a `$geo/` filter may hold what a plain level may not, and are
-    # answered with a SUBACK code where they are wrong.
-    if topic_filter.startswith(GEO_PREFIX) and dialect.geo:
-        return
-    try:
-        check_filter(topic_filter, dialect.max_levels)
-    except BadTopic as error:
-        raise MalformedPacket(str(error)) from None
-
-
-def _read_packet_id(body: bytes) -> tuple[int, int]:
-    packet_id, offset = read_u16(body, 0)
-    if packet_id == 0:
-        raise MalformedPacket("packet id 0")  # [MQTT-2.3.1-1]
-    return packet_id, offset
 
 
 def _empty(kind: Any) -> Callable[[int, bytes, Dialect], Any]:
@@ -220,7 +184,7 @@ def _decode_connack(first: int, body: bytes, dialect: Dialect) -> p.Connack:
 def _decode_suback(first: int, body: bytes, dialect: Dialect) -> p.Suback:
     if first != 0x90 or len(body) < 3:
         raise MalformedPacket("SUBACK that is none")
-    packet_id, offset = _read_packet_id(body)
+    packet_id, offset = read_packet_id(body)
     codes = tuple(body[offset:])
     if not {0, 1, 2, p.SUBSCRIBE_FAILURE}.issuperset(codes):  # [MQTT-3.9.3-2]
         raise MalformedPacket("SUBACK with a reserved code")
@@ -230,7 +194,7 @@ def _decode_suback(first: int, body: bytes, dialect: Dialect) -> p.Suback:
 def _decode_unsuback(first: int, body: bytes, dialect: Dialect) -> p.Unsuback:
     if first != 0xB0 or len(body) != 2:
         raise MalformedPacket("UNSUBACK that is none")
-    return p.Unsuback(_read_packet_id(body)[0])
+    return p.Unsuback(read_packet_id(body)[0])
 
 
 Decoder = Callable[[int, bytes, Dialect], Any] | None
@@ -243,9 +207,10 @@ _PUBCOMP = _acknowledgement(p.Pubcomp, 0)
 _FROM_CLIENT: list[Decoder] = [
     None, _decode_connect, None, _decode_publish, _PUBACK, _PUBREC, _PUBREL, _PUBCOMP,
     _decode_subscribe, None, _decode_unsubscribe, None, _empty(p.Pingreq), None,
-    _empty(p.Disconnect), None,
+    _empty(p.Disconnect), decode_geo_from_client,
 ]  # fmt: skip
 _FROM_SERVER: list[Decoder] = [
     None, None, _decode_connack, _decode_publish, _PUBACK, _PUBREC, _PUBREL, _PUBCOMP,
-    None, _decode_suback, None, _decode_unsuback, None, _empty(p.Pingresp), None, None,
+    None, _decode_suback, None, _decode_unsuback, None, _empty(p.Pingresp), None,
+    decode_geo_from_server,
 ]  # fmt: skip

@@ -13,9 +13,6 @@ always in EPSG:4326; `time` is (start, end) in Unix milliseconds, equal for an i
 from protocol.geometry_place import Place
 from protocol.values import value
 
-MIN_MS = -(2**63)  # an interval open at its start
-MAX_MS = 2**63 - 1  # an interval open at its end
-
 
 @value
 class Location:
@@ -35,8 +32,9 @@ class Geo:
     time: tuple[int, int] | None = None  # None: the time of receipt
     geometry_form: int = 0
     geometry_raw: bytes = b""
-    epsg: int = 4326
+    epsg: int = 4326  # of the geometry: its own SRID if its text names one
     place: Place | None = None  # the place the event itself carries
     extensions: bytes = b""  # the TLVs as they came
     fence: Place | None = None  # the event geofence among them
     publisher: Location | None = None  # last known location on arrival; for matching only
+    epsg_sent: int = 4326  # the EPSG field beside the geometry
