@@ -2,9 +2,16 @@
 
 Readers (REST, map, Spark) use the view `event`, which spells out what the table packs:
 topics and client ids are interned, a point is its coordinates and no WKB, an event
-without a time of its own has the time of receipt. `cell` is the place index: a Morton
-number at a fixed level in an ordinary index, because SQLite's R*Tree costs 14 µs a row
-where the row itself costs 1.6.
+without a time of its own has the time of receipt. `cell` is the Morton number of the
+middle of the place's box (cells.py): places close together have numbers close together.
+
+The table itself has no index: rows are appended in the order of their ids. An index on
+`(topic, id)` and one on `cell` cost the writer 1.8 µs a row beside the 1.7 of the row, and
+more as the day grows, because points come in any order (tests/bench/event_log_writer.py).
+Instead every run of 65,536 ids is summed up once, when it is full: what topics and clients
+it holds and where, what times it spans, and its places in sorted blocks. That costs 0.2 µs
+and 12 bytes a row, and index.py can find anything with it. Rows behind the last run that
+is summed up are few enough to be looked at one by one.
 """
 
 SCHEMA_VERSION = 1  # PRAGMA user_version
@@ -47,8 +54,27 @@ SELECT e.id, e.received_ms,
 FROM packed e JOIN topic t ON t.id = e.topic JOIN client c ON c.id = e.client;
 """
 
-# Made when a segment is created: the writer pays for them on every row, so they are few.
+# Made when a segment is created; index.py has the meaning of the blobs.
 INDEXES = """
-CREATE INDEX packed_topic ON packed (topic, id);
-CREATE INDEX packed_cell ON packed (cell) WHERE cell IS NOT NULL;
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,        -- packed.id >> 16
+    last_id INTEGER NOT NULL,      -- the last row that is summed up here
+    min_received_ms INTEGER NOT NULL, max_received_ms INTEGER NOT NULL,
+    min_start_ms INTEGER NOT NULL, max_end_ms INTEGER NOT NULL,
+    places INTEGER NOT NULL,       -- how many rows have a place
+    topics BLOB NOT NULL, clients BLOB NOT NULL,
+    topic_codes BLOB, client_codes BLOB, placed BLOB
+) STRICT;
+CREATE TABLE place (
+    run INTEGER NOT NULL, block INTEGER NOT NULL,
+    min_x REAL NOT NULL, min_y REAL NOT NULL, max_x REAL NOT NULL, max_y REAL NOT NULL,
+    offsets BLOB NOT NULL, boxes BLOB NOT NULL,
+    PRIMARY KEY (run, block)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE progress (            -- one row: what the writer has done here
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    session TEXT NOT NULL,         -- the broker run that the sequence belongs to
+    sequence INTEGER NOT NULL,     -- its last batch that is in this segment
+    next_id INTEGER NOT NULL       -- ids are never given out twice
+) STRICT;
 """
