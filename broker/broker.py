@@ -33,6 +33,7 @@ from plugins.api import Accepted, Client, Credentials, Plugin, SubscribeRequest
 from protocol.geo import Location
 from protocol.message import Message
 from protocol.mqttg import Dialect
+from protocol.topics import is_reserved
 
 log = logging.getLogger("geomqtt.broker")
 
@@ -42,8 +43,11 @@ WILL_GRACE_S = 10.0  # how long clients have to return after a restart before th
 class OpenListener:
     """A listener with what its links need to know."""
 
-    def __init__(self, settings: ListenerSettings, max_levels: int, max_vertices: int) -> None:
+    def __init__(
+        self, settings: ListenerSettings, max_levels: int, max_vertices: int, *, anonymous: bool
+    ) -> None:
         self.settings = settings
+        self.anonymous = anonymous  # a client without user name is let in
         self.connections = 0
         self.dialect = Dialect(
             geo=settings.geo,
@@ -206,6 +210,10 @@ class Broker:
         """Publish a will, if its client may still publish it [MQTT-3.1.2-8]."""
         if self.store.keeps:
             self.store.remove_will(client.client_id)
+        if is_reserved(will.topic):
+            self.counters.messages_denied += 1
+            log.info("client %r: will on %r denied", client.client_id, will.topic)
+            return
         will = will.replace(received_ms=time.time_ns() // 1_000_000)
         verdict = self.hooks.decide(self.hooks.authorise_publish, "authorise_publish", client, will)
         if inspect.isawaitable(verdict):
@@ -333,12 +341,14 @@ class Broker:
         return self.config.data_dir or None
 
     async def authenticate(self, credentials: Credentials) -> bool:
-        """Ask all plugins; without an opinion, what an anonymous local listener would say."""
+        """Ask all plugins; without an opinion, what the HTTP door says of everybody."""
         verdict = self.hooks.decide(self.hooks.authenticate, "authenticate", credentials)
         if inspect.isawaitable(verdict):
             verdict = await verdict
         if verdict is None:
-            return credentials.client.anonymous or not self.hooks.authenticate
+            return self.config.anonymous(self.config.http) and (
+                credentials.client.anonymous or not self.hooks.authenticate
+            )
         return verdict
 
     async def authorise_publish(self, client: Client, message: Message) -> bool:

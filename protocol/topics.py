@@ -22,6 +22,11 @@ def check_topic(topic: str, max_levels: int = MAX_LEVELS) -> None:
         raise BadTopic(f"topic has more than {max_levels} levels")
 
 
+def is_reserved(topic: str) -> bool:
+    """Tell whether a topic is the broker's own: clients may not publish there."""
+    return topic.startswith(("$SYS/", SHARE_PREFIX)) or topic == "$SYS"
+
+
 def check_filter(topic_filter: str, max_levels: int = MAX_LEVELS) -> None:
     """Refuse what is no topic filter [MQTT-4.7.1-2], [MQTT-4.7.1-3]."""
     if not topic_filter:
@@ -74,6 +79,26 @@ def covers(wide: str, narrow: str) -> bool:
         if inner[position] == "#" or (level != "+" and level != inner[position]):
             return False
     return len(outer) == len(inner)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Tell whether there is a topic that both filters match.
+
+    >>> overlaps("a/+/c", "a/b/#"), overlaps("a/+", "b/#"), overlaps("#", "$SYS/#")
+    (True, False, False)
+    """
+    left, right = one.split("/"), other.split("/")
+    for levels, opposite in ((left, right), (right, left)):
+        if levels[0].startswith("$") and opposite[0] in ("+", "#"):
+            return False
+    for mine, theirs in zip(left, right, strict=False):
+        if mine == "#" or theirs == "#":
+            return True
+        if mine not in (theirs, "+") and theirs != "+":
+            return False
+    shorter, longer = sorted((left, right), key=len)
+    # "a/#" matches "a" as well.
+    return len(longer) == len(shorter) or longer[len(shorter) :] == ["#"]
 
 
 @value

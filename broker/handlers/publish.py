@@ -17,6 +17,7 @@ from protocol.encode import puback, pubrec
 from protocol.errors import ProtocolError
 from protocol.message import Message
 from protocol.packets import Publish
+from protocol.topics import is_reserved
 
 if TYPE_CHECKING:
     from broker.link import Link
@@ -78,7 +79,7 @@ async def _accept_later(
 
 def _refused(link: Link, packet: Publish) -> bool:
     """Keep clients out of the topics that are the broker's own."""
-    if packet.topic.startswith(("$SYS/", "$share/")) or packet.topic == "$SYS":
+    if is_reserved(packet.topic):
         deny(link, packet, "topic is the broker's own")
         return True
     return False
