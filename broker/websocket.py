@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
@@ -123,7 +124,7 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def send_binary(self, data: bytes) -> None:
         """Send one binary frame."""
-        if self._open and not self.closing:
+        if self._websocket.state is State.OPEN and not self.closing:
             self._websocket.send_binary(data)
             self._send_pending()
 
@@ -131,7 +132,8 @@ class WebSocketProtocol(asyncio.Protocol):
         """Start the closing handshake, or just close if there was no opening one."""
         if not self.closing:
             self.closing = True
-            if self._open:
+            # A peer whose own goodbye came in the same read has been answered already.
+            if self._websocket.state is State.OPEN:
                 self._websocket.send_close(code)
                 self._send_pending()
             self._transport.close()
