@@ -22,6 +22,13 @@ class Base(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What all sections share: unknown keys are errors."""
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class Listener(Base):
     """One address that accepts MQTT connections."""
 
@@ -31,7 +38,7 @@ class Listener(Base):
     port: int = 1883
     path: str = ""  # of a Unix socket
     ws_path: str = "/mqtt"
-    allow_anonymous: bool | None = None  # None: on loopback and Unix sockets only
+    allow_anonymous: bool | None = None  # None: if it is local and there is no users_file
     certfile: str = ""
     keyfile: str = ""
     cafile: str = ""
@@ -52,17 +59,7 @@ class Listener(Base):
     @property
     def local(self) -> bool:
         """Whether only this machine can reach the listener."""
-        if self.kind == "unix" or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    @property
-    def anonymous(self) -> bool:
-        """Whether a client without user name is let in."""
-        return self.local if self.allow_anonymous is None else self.allow_anonymous
+        return self.kind == "unix" or _is_loopback(self.host)
 
 
 class Limits(Base):
@@ -123,6 +120,12 @@ class Http(Base):
     host: str = "127.0.0.1"
     port: int = 8080
     required: bool = False  # a taken port stops the start instead of a warning
+    allow_anonymous: bool | None = None  # None: if it is local and there is no users_file
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return _is_loopback(self.host)
 
 
 class Config(Base):
@@ -148,6 +151,12 @@ class Config(Base):
     http: Http = msgspec.field(default_factory=Http)
     map_settings: dict[str, Any] = {}
     plugin: list[PluginEntry] = []
+
+    def anonymous(self, door: Listener | Http) -> bool:
+        """Whether a client without user name is let in there."""
+        if door.allow_anonymous is None:
+            return door.local and not self.users_file
+        return door.allow_anonymous
 
 
 def load(path: str | Path) -> Config:
@@ -200,3 +209,10 @@ def check(config: Config, source: str) -> None:
                 f"{where}: {listener.host} is reachable from outside and there are no users: "
                 "set users_file, or allow_anonymous = true to let everybody in"
             )
+    http = config.http
+    has_users = bool(config.users_file) or bool(config.plugin)
+    if http.port and not http.local and http.allow_anonymous is None and not has_users:
+        raise ConfigError(
+            f"{source}: http: {http.host} is reachable from outside and there are no users: "
+            "set users_file, or allow_anonymous = true to let everybody in"
+        )

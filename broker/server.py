@@ -104,7 +104,12 @@ class Server:
         if not settings.name:
             settings.name = settings.path or f"{settings.kind}:{settings.port}"
         limits = self.config.limits
-        listener = OpenListener(settings, limits.max_topic_levels, limits.max_vertices)
+        listener = OpenListener(
+            settings,
+            limits.max_topic_levels,
+            limits.max_vertices,
+            anonymous=self.config.anonymous(settings),
+        )
 
         def make_link() -> Link:
             return Link(self.broker, listener)

@@ -94,7 +94,12 @@ def configure(args: argparse.Namespace) -> Config:
 
 def shipped_plugins(config: Config) -> list[PluginEntry]:
     """Name the plugins that are on unless they are switched off."""
-    return []
+    entries = []
+    if config.users_file:
+        entries.append(PluginEntry(use="plugins.auth:Users", settings={"file": config.users_file}))
+    if config.acl_file:
+        entries.append(PluginEntry(use="plugins.acl:Acl", settings={"file": config.acl_file}))
+    return entries
 
 
 def raise_file_limit() -> None:

@@ -36,11 +36,15 @@ def handle_connect(link: Link, packet: Connect) -> Awaitable[None] | None:
     settings = link.listener.settings
     certificate_name = link.certificate_name()
     username = packet.username
+    password = packet.password
     if settings.use_identity_as_username:
-        username = certificate_name
+        if certificate_name is None:
+            broker.counters.other["authentication_failures"] += 1
+            raise ConnectRefused(p.NOT_AUTHORISED, "no certificate with a common name")
+        username, password = certificate_name, None
     link.client = Client(client_id, username, link.address, settings.name, username is None)
     link.state = State.CONNECTING
-    credentials = Credentials(link.client, packet.password, certificate_name)
+    credentials = Credentials(link.client, password, certificate_name)
     verdict = broker.hooks.decide(broker.hooks.authenticate, "authenticate", credentials)
     if inspect.isawaitable(verdict):
         return _connect_later(link, packet, verdict)
@@ -59,10 +63,9 @@ def _connect(link: Link, packet: Connect, verdict: bool | None) -> None:
     settings = link.listener.settings
     if verdict is None:
         # Nobody has an opinion: a proven certificate, or a listener open to everybody.
-        verdict = settings.anonymous or (
-            settings.use_identity_as_username and client.username is not None
+        verdict = settings.use_identity_as_username or (
+            link.listener.anonymous and (client.anonymous or not broker.hooks.authenticate)
         )
-        verdict = verdict and (client.anonymous or not broker.hooks.authenticate)
     if not verdict:
         broker.counters.other["authentication_failures"] += 1
         raise ConnectRefused(p.NOT_AUTHORISED, "not authorised")
