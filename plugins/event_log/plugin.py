@@ -88,6 +88,16 @@ class EventLog(Plugin):
         self._idle = asyncio.Event()
         self._ready = asyncio.Event()
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What is on its way between the broker and the disk."""
+        return self._kept_bytes + self._pending_bytes
+
+    @property
+    def writer_pid(self) -> int | None:
+        """The process that writes, None between two of them."""
+        return None if self._process is None else self._process.pid
+
     @staticmethod
     def _check(settings: EventLogSettings) -> None:
         for topic_filter in (*settings.include, *settings.exclude):

@@ -101,7 +101,8 @@ class SegmentWriter:
         row = self._connection.execute("SELECT session, sequence, next_id FROM progress").fetchone()
         of_session, sequence, next_id = row or (session, 0, 1)
         self.sequence: int = sequence if of_session == session else 0  # last batch that is here
-        self._next_id: int = next_id
+        (last_id,) = self._connection.execute("SELECT max(id) FROM packed").fetchone()
+        self._next_id: int = max(next_id, (last_id or 0) + 1)
         self._run = RunBuilder.load(self._connection, self._next_id)
         self._summed_up_id = self._next_id  # rows from here on are in no summary
         self._rows = 0
