@@ -168,7 +168,8 @@ class Broker:
         will, link.will = link.will, None
         self.sessions.leave(session)
         assert link.client is not None
-        log.info("client %s at %s gone: %s", link.name, link.address, link.reason or "cut off")
+        if not link.blamed:
+            log.info("client %s at %s gone: %s", link.name, link.address, link.reason or "cut off")
         self.hooks.tell(self.hooks.on_disconnect, "on_disconnect", link.client)
         if will is not None and not self.stopping:
             self.publish_will(link.client, will)

@@ -46,6 +46,7 @@ class Link(asyncio.Protocol):
         "_task",
         "address",
         "allowance",
+        "blamed",
         "broker",
         "client",
         "congested",
@@ -79,6 +80,7 @@ class Link(asyncio.Protocol):
         self.keep_alive_s = 0.0
         self.v31 = False
         self.reason = ""
+        self.blamed = False  # the log has said already why it was closed
         self.allowance: tuple[float, float] | None = None  # of the message rate: tokens, as of
         self._rest = b""
         self._pieces: list[bytes] | None = None
@@ -314,6 +316,7 @@ class Link(asyncio.Protocol):
         else:
             counters.protocol_errors += 1
         log.warning("client %s at %s: %s: closed", self.name, self.address, error)
+        self.blamed = True
         self.close(str(error))
 
     def close(self, reason: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.delivery import Delivery
 from broker.subscription import Subscription, from_filter
-from plugins.api import SubscribeRequest
+from plugins.api import SubscribeRequest, Verdict
 from protocol.encode import suback, unsuback
 from protocol.errors import BadValue, ProtocolError
 from protocol.packets import SUBSCRIBE_FAILURE, Subscribe, Unsubscribe
@@ -27,26 +27,13 @@ log = logging.getLogger("geomqtt.subscribe")
 def handle_subscribe(link: Link, packet: Subscribe) -> Awaitable[None] | None:
     """Add subscriptions."""
     link.note_location(packet.location)
-    return _subscribe(link, packet, 0, [], [])
-
-
-def _subscribe(
-    link: Link, packet: Subscribe, position: int, codes: list[int], granted: list[Subscription]
-) -> Awaitable[None] | None:
-    """Judge the filters from `position` on; wait where a plugin must, then go on."""
-    hooks = link.broker.hooks
-    while position < len(packet.filters):
-        wanted = _wanted(link, *packet.filters[position])
-        verdict = None
-        if isinstance(wanted, Subscription) and hooks.authorise_subscribe:
-            request = SubscribeRequest(wanted.topic_filter, wanted.qos)
-            verdict = hooks.decide(
-                hooks.authorise_subscribe, "authorise_subscribe", link.client, request
-            )
-            if inspect.isawaitable(verdict):
-                return _subscribe_later(link, packet, position, codes, granted, wanted, verdict)
+    codes: list[int] = []
+    granted: list[Subscription] = []
+    for position, (topic_filter, qos) in enumerate(packet.filters):
+        wanted, verdict = _ask(link, topic_filter, qos, granted)
+        if inspect.isawaitable(verdict):
+            return _subscribe_later(link, packet, position, codes, granted, wanted, verdict)
         _settle(link, wanted, verdict is not False, codes, granted)
-        position += 1
     _answer(link, packet, codes, granted)
     return None
 
@@ -57,20 +44,40 @@ async def _subscribe_later(
     position: int,
     codes: list[int],
     granted: list[Subscription],
-    wanted: Subscription,
+    wanted: Subscription | str,
     verdict: Awaitable[bool | None],
 ) -> None:
+    """Go on with the filters from `position` on, waiting wherever a plugin must."""
     _settle(link, wanted, await verdict is not False, codes, granted)
-    rest = _subscribe(link, packet, position + 1, codes, granted)
-    if rest is not None:
-        await rest
+    for topic_filter, qos in packet.filters[position + 1 :]:
+        wanted, answer = _ask(link, topic_filter, qos, granted)
+        allowed = await answer if inspect.isawaitable(answer) else answer
+        _settle(link, wanted, allowed is not False, codes, granted)
+    _answer(link, packet, codes, granted)
 
 
-def _wanted(link: Link, topic_filter: str, qos: int) -> Subscription | str:
+def _ask(
+    link: Link, topic_filter: str, qos: int, granted: list[Subscription]
+) -> tuple[Subscription | str, Verdict]:
+    """Take a filter apart and ask whether it may be subscribed to."""
+    wanted = _wanted(link, topic_filter, qos, granted)
+    hooks = link.broker.hooks
+    if isinstance(wanted, str) or not hooks.authorise_subscribe:
+        return wanted, None
+    request = SubscribeRequest(wanted.topic_filter, wanted.qos)
+    return wanted, hooks.decide(
+        hooks.authorise_subscribe, "authorise_subscribe", link.client, request
+    )
+
+
+def _wanted(
+    link: Link, topic_filter: str, qos: int, granted: list[Subscription]
+) -> Subscription | str:
     """Take a filter apart; a string says why it cannot be granted."""
     session = link.joined
     limit = link.broker.config.limits.max_subscriptions
-    if 0 < limit <= len(session.subscriptions) and topic_filter not in session.subscriptions:
+    held = len(session.subscriptions) + len(granted)
+    if 0 < limit <= held and topic_filter not in session.subscriptions:
         link.broker.counters.other["subscriptions_exceeded"] += 1
         return f"limit of {limit} subscriptions"
     try:
