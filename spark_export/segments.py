@@ -153,11 +153,7 @@ def look_at(day: str, path: str) -> Segment:
             raise SegmentError(path, "not an event log of GeoMQTT")
         if version > SCHEMA_VERSION:
             raise NewerLog(path, version)
-        page_size = connection.execute("PRAGMA page_size").fetchone()[0]
-        pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        size = Path(path).stat().st_size
-        if size < page_size * pages and not Path(path + "-wal").exists():
-            raise SegmentError(path, f"cut off: {size} bytes of {page_size * pages}")
+        _check_length(path)
         first = connection.execute("SELECT min(id) FROM packed").fetchone()[0]
         last = connection.execute(
             "SELECT id, received_ms FROM packed ORDER BY id DESC LIMIT 1"
@@ -165,6 +161,20 @@ def look_at(day: str, path: str) -> Segment:
     if last is None:
         return Segment(path, day, 1, 0, 0)
     return Segment(path, day, first, last[0], last[1])
+
+
+def _check_length(path: str) -> None:
+    """Compare the file's length with what its header says; SQLite itself does not."""
+    wal = Path(path + "-wal")
+    if wal.exists() and wal.stat().st_size:
+        return  # pages may still be there alone
+    with open(path, "rb") as file:
+        header = file.read(100)
+    page_size = int.from_bytes(header[16:18], "big")
+    said = (65536 if page_size == 1 else page_size) * int.from_bytes(header[28:32], "big")
+    size = Path(path).stat().st_size
+    if size < said:
+        raise SegmentError(path, f"cut off: {size} bytes of {said}")
 
 
 def received_at(path: str, row_id: int) -> int | None:

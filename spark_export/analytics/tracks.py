@@ -59,5 +59,6 @@ def distance_m(x1: str, y1: str, x2: str, y2: str) -> Column:
     share = half_height * half_height + F.cos(F.radians(F.col(y1))) * F.cos(
         F.radians(F.col(y2))
     ) * (half_width * half_width)
-    # Rounding can lift the share of two antipodes above one, where the arcsine ends.
-    return 2 * EARTH_RADIUS_M * F.asin(F.sqrt(F.least(share, F.lit(1.0))))
+    # Rounding can lift the share of two antipodes above one, where the arcsine ends. (`least`
+    # would also make one of NULL.)
+    return 2 * EARTH_RADIUS_M * F.asin(F.sqrt(F.when(share > 1, 1.0).otherwise(share)))

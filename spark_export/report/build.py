@@ -74,6 +74,7 @@ class Build:
         self._before = of_day(events, found.day - timedelta(days=1))
         self._found = found
         self._fences = fences
+        self._moving = events.select("client_id").limit(0)
 
     def run(self) -> None:
         """Fill the findings."""
@@ -141,23 +142,24 @@ class Build:
         found = self._found
         stepped = tracks.steps(self._today)
         tracked = self._keep("tracks", tracks.tracks(stepped))
+        # A sensor that never moves is no vehicle that stopped, and visits nothing.
         moving = tracked.where("distance_m > 0")
+        self._moving = moving.select("client_id")
         total = moving.agg(F.count("*").alias("n"), F.sum("distance_m").alias("m")).first()
         assert total is not None
         found.movers, found.distance_m = total["n"], total["m"] or 0.0
         found.tracks = _rows(moving.orderBy(F.desc("distance_m"), "client_id").limit(15))
         names = _rows(moving.orderBy(F.desc("distance_m"), "client_id").limit(MAX_LINES))
         found.lines = _lines(stepped, {row["client_id"]: row["positions"] for row in names})
-        # A sensor that never moves is no vehicle that stopped.
-        stopped = self._keep(
-            "stops", stops.stops(stepped.join(moving.select("client_id"), "client_id", "semi"))
-        )
+        moved = stepped.join(self._moving, "client_id", "semi")
+        stopped = self._keep("stops", stops.stops(moved))
         found.stop_count = stopped.count()
         found.stops = _rows(stopped.orderBy(F.desc("seconds"), "client_id").limit(10))
 
     def _visits(self) -> None:
         found = self._found
-        visited = self._keep("visits", dwell.visits(self._today, self._fences))
+        moved = self._today.join(self._moving, "client_id", "semi")
+        visited = self._keep("visits", dwell.visits(moved, self._fences))
         found.dwell = _rows(dwell.per_fence(visited).limit(20))
         found.visits = _rows(visited.orderBy(F.desc("dwell_s"), "client_id", "fence").limit(15))
         travelled = self._keep("trips", trips.trips(visited))

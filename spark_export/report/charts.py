@@ -13,9 +13,10 @@ WIDTH = 960
 
 
 def _svg(height: int, label: str, body: Sequence[str], width: int = WIDTH) -> str:
+    # A narrow chart stays narrow: letters have one size on the whole page.
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
-        f"{''.join(body)}</svg>"
+        f'<svg viewBox="0 0 {width} {height}" style="max-width:{width}px" role="img" '
+        f'aria-label="{escape(label)}">{"".join(body)}</svg>'
     )
 
 
@@ -87,7 +88,7 @@ def topic_heatmap(table: Sequence[tuple[str, Sequence[int]]]) -> str:
 
 def profile(hours: Sequence[tuple[float, float, float] | None]) -> str:
     """Draw the mean of a series per hour, in the band of its extremes."""
-    width, height, edge = 300, 96, 6
+    width, height, edge = 320, 96, 6
     known = [(hour, values) for hour, values in enumerate(hours) if values is not None]
     low = min(values[1] for _, values in known)
     high = max(values[2] for _, values in known)

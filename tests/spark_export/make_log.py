@@ -5,7 +5,6 @@ report JSON, sensors at fixed places that report bare numbers, and some talk wit
 """
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from plugins.event_log.cells import cell_of, cells_of
 from plugins.event_log.schema import (
     APPLICATION_ID,
     FOLDER,
@@ -35,13 +35,6 @@ _INSERT = (
 def day_ms(day: str) -> int:
     """Give the Unix milliseconds at which a UTC day begins."""
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
-
-
-def cell_of(x: float, y: float) -> int:
-    """Number a place along a Morton curve, 16 bits an axis."""
-    column = min(65535, int((x + 180) / 360 * 65536))
-    row = min(65535, int((y + 90) / 180 * 65536))
-    return sum(((column >> n & 1) << 2 * n) | ((row >> n & 1) << 2 * n + 1) for n in range(16))
 
 
 class LogMaker:
@@ -123,7 +116,10 @@ def make_traffic(
     maker = LogMaker(data)
     for n in range(days):
         day = (date.fromisoformat(first_day) + timedelta(days=n)).isoformat()
-        count = rows * (n + 1) // days - rows * n // days
+        # Some days are busier than others, so that there is something to compare.
+        weights = [20 + 3 * (m % 2) for m in range(days)]
+        start, end = sum(weights[:n]), sum(weights[: n + 1])
+        count = rows * end // sum(weights) - rows * start // sum(weights)
         with closing(maker.open(day)) as connection:
             for chunk in _traffic(connection, day, count, np.random.default_rng(seed + n)):
                 with connection:
@@ -131,89 +127,82 @@ def make_traffic(
     return maker
 
 
+VEHICLES, SENSORS = 200, 300
+
+
 def _traffic(
     connection: sqlite3.Connection, day: str, rows: int, random: np.random.Generator
 ) -> Iterator[list[tuple[Any, ...]]]:
-    vehicles, sensors = 200, 300
-    topics = [f"fleet/{n}/position" for n in range(vehicles)]
-    topics += [f"dike/{n // 10}/{n}/level" for n in range(sensors)] + ["talk/all"]
-    clients = [f"vehicle-{n}" for n in range(vehicles)]
-    clients += [f"sensor-{n}" for n in range(sensors)] + ["dispatcher"]
+    topics = [f"fleet/{n}/position" for n in range(VEHICLES)]
+    topics += [f"dike/{n // 10}/{n}/level" for n in range(SENSORS)] + ["talk/all"]
+    clients = [f"vehicle-{n}" for n in range(VEHICLES)]
+    clients += [f"sensor-{n}" for n in range(SENSORS)] + ["dispatcher"]
     with connection:
         connection.executemany("INSERT INTO topic VALUES (?, ?)", enumerate(topics, 1))
         connection.executemany("INSERT INTO client VALUES (?, ?)", enumerate(clients, 1))
-    speed = random.uniform(0.00002, 0.0002, vehicles)
-    centre_x, centre_y = random.normal(8.6, 0.1, vehicles), random.normal(54.5, 0.05, vehicles)
-    radius = random.uniform(0.01, 0.08, vehicles)
-    sensor_x = np.round(random.normal(8.6, 0.15, sensors), 6)
-    sensor_y = np.round(random.normal(54.5, 0.08, sensors), 6)
-    midnight, done = day_ms(day), 0
-    while done < rows:
+    town = np.random.default_rng(7)  # the same on every day
+    speed, radius = town.uniform(0.0005, 0.004, VEHICLES), town.uniform(0.01, 0.08, VEHICLES)
+    home_x, home_y = town.normal(8.6, 0.1, VEHICLES), town.normal(54.5, 0.05, VEHICLES)
+    sensor_x, sensor_y = town.normal(8.6, 0.15, SENSORS), town.normal(54.5, 0.08, SENSORS)
+    midnight = day_ms(day)
+    for done in range(0, rows, 50_000):
         count = min(50_000, rows - done)
-        # Times of the day run on evenly, so that ids and receipt grow together.
-        received = midnight + (np.arange(done, done + count) * DAY_MS // max(1, rows))
-        own = received - random.integers(5, 900, count)
+        # Ids and receipt grow together; noon is busier than the night.
+        share = np.arange(done, done + count) / rows
+        share += 0.6 * np.sin(2 * np.pi * share) / (2 * np.pi)
+        received = midnight + (share * DAY_MS).astype(np.int64)
+        seconds = share * DAY_MS / 1000
         kind = random.random(count)
-        who = random.integers(0, vehicles, count)
-        sensor = random.integers(0, sensors, count)
-        seconds = (received - midnight) / 1000
-        # The hours when people work are the busy ones: parked at night.
-        angle = speed[who] * np.clip(seconds - 21_600, 0, 50_400) + who
-        x = np.round(centre_x[who] + radius[who] * np.cos(angle), 6)
-        y = np.round(centre_y[who] + radius[who] * np.sin(angle) * 0.6, 6)
-        level = np.round(
-            2 + 0.8 * np.sin(seconds / 7_120 + sensor / 50) + random.normal(0, 0.02, count), 3
+        drives = kind < 0.7
+        vehicle, sensor = random.integers(0, VEHICLES, count), random.integers(0, SENSORS, count)
+        # Every eighth sensor falls silent in the afternoon; another one speaks in its turn.
+        sensor += (sensor % 8 == 3) & (seconds > 52_000)
+        # Parked at night, and for half an hour at noon.
+        driven = np.clip(seconds, 21_600, 43_200) + np.clip(seconds, 45_000, 72_000)
+        angle = speed[vehicle] * driven + vehicle
+        x = np.where(drives, home_x[vehicle] + radius[vehicle] * np.cos(angle), sensor_x[sensor])
+        y = np.where(
+            drives, home_y[vehicle] + radius[vehicle] * np.sin(angle) / 2, sensor_y[sensor]
         )
-        kmh = np.round(np.abs(random.normal(45, 15, count)), 1)
+        x, y = np.round(x, 6), np.round(y, 6)
+        level = 2 + 0.8 * np.sin(seconds / 7_120 + sensor / 50) + random.normal(0, 0.02, count)
+        level[random.random(count) < 0.00005] = 99.9  # a sensor that stammers
+        columns = (
+            received,
+            received - random.integers(5, 900, count),
+            drives,
+            kind < 0.97,
+            np.where(drives, vehicle, sensor + VEHICLES) + 1,
+            x,
+            y,
+            cells_of(x, y),
+            np.round(np.abs(random.normal(45, 15, count)), 1),
+            np.round(level, 3),
+        )
         yield [
-            _vehicle(r, o, w, px, py, v)
-            if k < 0.7
-            else _sensor(r, o, s, sensor_x, sensor_y, lv, vehicles)
-            if k < 0.97
-            else (r, None, None, len(topics), len(clients), 1, *[None] * 8, b"on my way")
-            for r, o, k, w, s, px, py, v, lv in zip(
-                received.tolist(),
-                own.tolist(),
-                kind.tolist(),
-                who.tolist(),
-                sensor.tolist(),
-                x.tolist(),
-                y.tolist(),
-                kmh.tolist(),
-                level.tolist(),
-                strict=True,
-            )
+            _row(*fields, len(topics))
+            for fields in zip(*(column.tolist() for column in columns), strict=True)
         ]
-        done += count
 
 
-def _vehicle(received: int, own: int, who: int, x: float, y: float, kmh: float) -> tuple[Any, ...]:
-    payload = json.dumps({"speed": kmh, "vehicle": who, "status": "driving"}).encode()
-    return (
-        received, own, None, who + 1, who + 1, GEO_FLAG, None, None, None,
-        x, y, None, None, cell_fast(x, y), payload,
-    )  # fmt: skip
-
-
-def _sensor(
-    received: int, own: int, sensor: int, xs: Any, ys: Any, level: float, offset: int
+def _row(
+    received: int,
+    own: int,
+    drives: bool,
+    placed: bool,
+    who: int,
+    x: float,
+    y: float,
+    cell: int,
+    kmh: float,
+    level: float,
+    talk: int,
 ) -> tuple[Any, ...]:
-    x, y = float(xs[sensor]), float(ys[sensor])
-    return (
-        received, own, None, offset + sensor + 1, offset + sensor + 1, GEO_FLAG | 1, None, None,
-        None, x, y, None, None, cell_fast(x, y), str(level).encode(),
-    )  # fmt: skip
-
-
-_SPREAD = [sum((n >> b & 1) << 2 * b for b in range(8)) for n in range(256)]
-
-
-def cell_fast(x: float, y: float) -> int:
-    """Give the same number as `cell_of`, by table."""
-    column = min(65535, math.floor((x + 180) / 360 * 65536))
-    row = min(65535, math.floor((y + 90) / 180 * 65536))
-    return (
-        _SPREAD[column & 255]
-        | _SPREAD[column >> 8] << 16
-        | (_SPREAD[row & 255] | _SPREAD[row >> 8] << 16) << 1
-    )
+    if not placed:
+        return (received, None, None, talk, talk, 1, *[None] * 8, b"on my way")
+    if drives:
+        payload = json.dumps({"speed": kmh, "vehicle": who, "status": "driving"}).encode()
+    else:
+        payload = str(level).encode()
+    place = (None, None, None, x, y, None, None, cell)
+    return (received, own, None, who, who, GEO_FLAG | (not drives), *place, payload)
