@@ -247,13 +247,10 @@ class Rules:
 
 def _place(message: Message) -> Place | None:
     """Where a message happened: the place it carries, or else where its publisher is."""
-    geo = message.geo
-    if geo is None:
-        return None
-    if geo.place is not None:
-        return geo.place
-    if geo.publisher is not None:
-        return Place.point(geo.publisher.lon, geo.publisher.lat)
+    if message.geo is not None and message.geo.place is not None:
+        return message.geo.place
+    if message.publisher is not None:
+        return Place.point(message.publisher.lon, message.publisher.lat)
     return None
 
 
