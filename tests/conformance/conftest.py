@@ -1,6 +1,7 @@
-"""One daemon for a whole file of conformance tests: they differ in client ids and topics.
+"""One daemon for all conformance tests: they differ in client ids and topics.
 
-A test that needs another configuration starts its own with `start_broker`.
+It has two listeners, one that reads geo extensions, as by default, and a plain one. A test
+that needs another configuration starts its own daemon with `start_broker`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ _topics = count(1)
 
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """Run the daemon with its defaults until the last conformance test is done."""
+    """Run the daemon until the last conformance test is done."""
     folder = tmp_path_factory.mktemp("daemon")
+    config = folder / "geomqtt.toml"
+    config.write_text("[[listener]]\nport = 0\n[[listener]]\nport = 0\ngeo = false\n")
     command = [sys.executable, "-m", "geomqtt", "serve", "--data", str(folder / "data")]
-    command += ["--host", "127.0.0.1", "--port", "0", "--http-port", "0", "--no-log"]
+    command += ["--config", str(config), "--http-port", "0", "--no-log"]
     stderr = folder / "stderr"
     with stderr.open("wb") as sink:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sink, cwd=folder)
@@ -36,6 +39,14 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 def clients(daemon: RunningBroker) -> Iterator[Clients]:
     """Open raw connections to the daemon."""
     with clients_of(daemon.host, daemon.port) as made:
+        yield made
+
+
+@pytest.fixture
+def plain_clients(daemon: RunningBroker) -> Iterator[Clients]:
+    """Open raw connections to the listener without geo extensions."""
+    host, _, port = daemon.addresses["mqtt"][1].rpartition(":")
+    with clients_of(host, int(port)) as made:
         yield made
 
 

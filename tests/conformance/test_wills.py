@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.raw import Clients, publish, subscribe, subscribe_with
+from tests.conformance.raw import Clients, clients_of, publish, subscribe, subscribe_with
+from tests.conftest import RunningBroker
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -59,13 +60,13 @@ def test_a_will_is_sent_once(clients: Clients, topic: str) -> None:
     watcher.expect_nothing()
 
 
-def test_without_a_will_nothing_is_sent(clients: Clients, topic: str) -> None:
+def test_without_a_will_nothing_is_sent(broker: RunningBroker) -> None:
     """[MQTT-3.1.2-12]."""
-    watcher = clients.subscribed("#")
-    client = clients.connect("willless")
-    client.drop()
-    clients.connect("willless").disconnect()  # a take-over, at the latest now it is gone
-    watcher.expect_nothing()
+    with clients_of(broker.host, broker.port) as clients:
+        watcher = clients.subscribed("#")
+        clients.connect("willless").drop()
+        clients.connect("willless").disconnect()  # takes over: by now the other is gone
+        watcher.expect_nothing()
 
 
 def test_a_retained_will_stays(clients: Clients, topic: str) -> None:
