@@ -61,6 +61,12 @@ class Broker:
         return sum(float(process.memory_info().rss) for process in self._processes) / 1024
 
 
+def busy_s() -> float:
+    """Return the time that all cores together have been at work since the machine started."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
+
+
 def read_exactly(sock: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
@@ -145,10 +151,10 @@ def measure_load(row: Row, job: Job, connections: Connections) -> dict[str, Any]
     if outcome is not Outcome.RAN:
         raise MeasureError(f"{outcome.name.lower()} while warming up")
     engine.latency[:] = 0
-    before = engine.deliveries, broker.cpu_s(), time.monotonic(), time.process_time()
+    before = engine.deliveries, time.monotonic(), broker.cpu_s(), time.process_time(), busy_s()
     outcome = engine.run(job.seconds, job.stall_s, publishing=True)
-    after = engine.deliveries, broker.cpu_s(), time.monotonic(), time.process_time()
-    deliveries, cpu_s, seconds, own_s = (b - a for a, b in zip(before, after, strict=True))
+    after = engine.deliveries, time.monotonic(), broker.cpu_s(), time.process_time(), busy_s()
+    deliveries, seconds, cpu_s, own_s, all_s = (b - a for a, b in zip(before, after, strict=True))
     if outcome is not Outcome.RAN:
         raise MeasureError(outcome.name.lower())
     result = {
@@ -158,6 +164,7 @@ def measure_load(row: Row, job: Job, connections: Connections) -> dict[str, Any]
         "p99_us": percentile(engine.latency, 0.99),
         "broker_cores": cpu_s / seconds,
         "generator_cores": own_s / seconds,
+        "other_cores": max(0.0, all_s - cpu_s - own_s) / seconds,
     }
     drained = engine.run(job.stall_s, job.stall_s, publishing=False)
     faults = {
@@ -168,7 +175,7 @@ def measure_load(row: Row, job: Job, connections: Connections) -> dict[str, Any]
     if found := [f"{count} {what}" for what, count in faults.items() if count]:
         raise MeasureError(", ".join(found))
     if drained is not Outcome.DRAINED:
-        raise MeasureError("lost deliveries")
+        raise MeasureError("deliveries still outstanding at the end")
     return result
 
 

@@ -13,6 +13,10 @@ from tests.bench.rows import Row
 Results = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]  # broker -> row -> rounds
 
 
+# Cores that other processes may use, in the median, before the report warns of it.
+OTHERS_ALLOWED = 0.15
+
+
 def medians_of(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
     """Take the median of each metric; a row that failed in most rounds has failed."""
     medians: dict[str, dict[str, dict[str, Any]]] = {}
@@ -82,7 +86,7 @@ def latency_table(rows: Sequence[Row], medians: Medians) -> str:
         for broker in medians:
             values = medians[broker].get(row.name, {})
             p50, p99 = cell(values, "p50_us", ",.0f"), cell(values, "p99_us", ",.0f")
-            line.append(f"{p50} / {p99}" if p50 != p99 else p50)
+            line.append(f"{p50} / {p99}" if "p50_us" in values else p50)
         cells.append(line)
     return lines(cells)
 
@@ -97,6 +101,20 @@ def failures(rows: Sequence[Row], medians: Medians) -> list[str]:
             elif "failed_rounds" in values:
                 said.append(f"{broker}, {row.title}: {values['failed_rounds']} round(s) failed")
     return said
+
+
+def interference(results: Results) -> str | None:
+    """Say so if other processes were at work, for then the figures are those of two loads."""
+    others = [
+        r["other_cores"]
+        for rows in results.values()
+        for rounds in rows.values()
+        for r in rounds
+        if "other_cores" in r
+    ]
+    if not others or median(others) < OTHERS_ALLOWED:
+        return None
+    return f"other processes used {median(others):.1f} cores meanwhile: the figures are noisy"
 
 
 def verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
@@ -128,6 +146,8 @@ def text(rows: Sequence[Row], results: Results) -> str:
         )
     if failed := failures(rows, medians):
         parts.append("\n".join(failed))
+    if warning := interference(results):
+        parts.append(warning)
     names = {row.name for row in rows}
     verdicts = [judge(bar, medians) for bar in BARS if bar.row in names]
     parts.append("\n".join(verdict_lines(verdicts)))
@@ -159,8 +179,8 @@ def save_json(
     )
 
 
-def save_plot(paths: Sequence[Path], rows: Sequence[Row], results: Results) -> None:
-    """Draw deliveries per second, and KiB per idle connection, as bars beside each other."""
+def save_plot(paths: Sequence[Path], rows: Sequence[Row], results: Results) -> bool:
+    """Draw deliveries per second and KiB per idle connection; tell whether there was any."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -171,7 +191,13 @@ def save_plot(paths: Sequence[Path], rows: Sequence[Row], results: Results) -> N
         ("deliveries per second", "rate", [row for row in rows if not row.idle]),
         ("KiB per idle connection", "kib", [row for row in rows if row.idle]),
     ]
-    panels = [panel for panel in panels if panel[2]]
+    panels = [
+        (title, metric, shown)
+        for title, metric, shown in panels
+        if any(metric in medians[broker].get(row.name, {}) for broker in medians for row in shown)
+    ]
+    if not panels:
+        return False
     figure, axes = pyplot.subplots(
         len(panels),
         figsize=(10, 1.5 + 0.75 * len(rows)),
@@ -197,3 +223,4 @@ def save_plot(paths: Sequence[Path], rows: Sequence[Row], results: Results) -> N
     for path in paths:
         figure.savefig(path, dpi=130)
     pyplot.close(figure)
+    return True

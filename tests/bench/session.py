@@ -187,6 +187,7 @@ def main(given: Sequence[str] | None = None) -> int:
     chosen.results.mkdir(parents=True, exist_ok=True)
     path = chosen.results / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
     report.save_json(path.with_suffix(".json"), about, rows, results)
-    report.save_plot([path.with_suffix(".png"), path.with_suffix(".svg")], rows, results)
-    print(f"{time.monotonic() - started:.0f} s; results in {path}.json, .png, .svg")
+    pictures = [path.with_suffix(".png"), path.with_suffix(".svg")]
+    drawn = ", .png, .svg" if report.save_plot(pictures, rows, results) else ""
+    print(f"{time.monotonic() - started:.0f} s; results in {path}.json{drawn}")
     return 0
