@@ -20,7 +20,7 @@ from protocol.geometry_place import Geometry
 WGS84 = 4326
 # How far a world map in Mercator metres is from one antimeridian to the other.
 MERCATOR_TURN = 2 * math.pi * 6378137.0
-MERCATORS = frozenset({3857, 3395, 3832, 900913})
+MERCATORS = frozenset({3857, 3395})
 
 
 @lru_cache(maxsize=256)

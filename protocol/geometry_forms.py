@@ -216,7 +216,9 @@ class _GeoJson:
         if kind == "LineString":
             return guarded(shapely.LineString, self._positions(coordinates))
         if kind == "MultiLineString":
-            lines = [shapely_line(self._positions(line)) for line in _items(coordinates)]
+            lines = [
+                guarded(shapely.LineString, self._positions(line)) for line in _items(coordinates)
+            ]
             return guarded(shapely.multilinestrings, lines)
         if kind == "Polygon":
             return self._polygon(coordinates)
@@ -253,11 +255,6 @@ class _GeoJson:
         if not np.isfinite(result).all():
             raise BadGeometry("coordinate is not a finite number")
         return result
-
-
-def shapely_line(positions: Any) -> Geometry:
-    """Build one line of several, with the reason if it is none."""
-    return guarded(shapely.LineString, positions)
 
 
 def _items(node: Any) -> Any:

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from shapely.errors import ShapelyError
 
 from protocol.errors import BadGeometry
-from protocol.geometry_place import Area, Geometry, Place
+from protocol.geometry_place import DECIMALS, Area, Geometry, Place
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 
 POINT, LINE, RING, POLYGON = 0, 1, 2, 3  # shapely's type numbers
 FULL_TURN = 360.0
+GRID = 10.0**-DECIMALS  # what is cut and joined again is rounded like what is moved
 # Where in a gap between vertices to cut: off its middle, because symmetrical drawings
 # cross there.
 OFF_CENTRE = 0.381966
@@ -132,9 +133,8 @@ def path_turns(xy: Floats) -> Floats:
 
 
 def _turned(xy: Floats, turns: Floats) -> Floats:
-    # All turns of a vertex are taken off at once: coordinates are rounded once at most,
-    # so that those of two geometries that name the same longitude stay the same.
-    return np.column_stack((xy[:, 0] - FULL_TURN * turns, xy[:, 1]))
+    moved = np.round(xy[:, 0] - FULL_TURN * turns, DECIMALS)
+    return np.column_stack((np.where(turns == 0, xy[:, 0], moved), xy[:, 1]))
 
 
 def unrolled_path(xy: Floats) -> Floats:
@@ -180,7 +180,7 @@ def shift(geometry: Geometry, turns: int) -> Geometry:
     """Move a geometry round the world by whole turns."""
     if turns == 0:
         return geometry
-    return shapely.transform(geometry, lambda xy: xy + np.array((FULL_TURN * turns, 0.0)))
+    return shapely.transform(geometry, lambda xy: _turned(xy, np.full(len(xy), -float(turns))))
 
 
 def at_home(geometry: Geometry) -> Geometry:
@@ -189,8 +189,7 @@ def at_home(geometry: Geometry) -> Geometry:
     >>> at_home(shapely.box(170, 0, 190, 5)).wkt
     'POLYGON ((-170 0, -170 5, 170 5, 170 0, -170 0))'
     """
-    turn = np.array((FULL_TURN, 0.0))
-    return shapely.transform(geometry, lambda xy: xy - np.where(xy[:, :1] > 180.0, turn, 0.0))
+    return shapely.transform(geometry, lambda xy: _turned(xy, (xy[:, 0] > 180.0).astype(float)))
 
 
 # Parts of one geometry
@@ -286,7 +285,7 @@ def _cut(parts: Iterable[Geometry], meridian: float) -> list[Geometry]:
         first = -math.floor((max_x - meridian) / FULL_TURN)
         last = -math.floor((min_x - meridian) / FULL_TURN)
         if kind == POINT:
-            points.append(shift(part, last))
+            points.append(shapely.set_precision(shift(part, last), GRID))
             continue
         target = polygons if kind == POLYGON else lines
         for turns in range(first, last + 1):
@@ -294,9 +293,9 @@ def _cut(parts: Iterable[Geometry], meridian: float) -> list[Geometry]:
             target.extend(piece for piece in clipped if shapely.get_type_id(piece) == kind)
     whole: list[Geometry] = [*points]
     if polygons:
-        whole.append(shapely.union_all(polygons))
+        whole.append(shapely.union_all(polygons, grid_size=GRID))
     if lines:
-        whole.append(shapely.line_merge(shapely.union_all(lines)))
+        whole.append(shapely.line_merge(shapely.union_all(lines, grid_size=GRID)))
     return [part for geometry in whole for part in simple_parts(geometry)]
 
 
@@ -331,6 +330,9 @@ def aligned(filter_place: Place, event_place: Place) -> Pair:
         ]
         if len(meetings) <= 1:
             turns = meetings[0] if meetings else 0
+            if turns < 0:
+                # East is where moved longitudes already are: those of the two stay the same.
+                return Pair(shift(filter_place.geometry, 1), event_place.geometry)
             return Pair(filter_place.geometry, shift(event_place.geometry, turns))
     filter_parts = simple_parts(filter_place.geometry)
     event_parts = simple_parts(shapely.force_2d(event_place.geometry))
@@ -354,7 +356,9 @@ def _vertexless_meridian(*geometries: Geometry) -> float:
     xs = np.unique((xs + 180.0) % FULL_TURN)
     gaps = np.diff(np.append(xs, xs[0] + FULL_TURN))
     widest = int(np.argmax(gaps))
-    found = float(xs[widest] + OFF_CENTRE * gaps[widest])
+    # In steps that the grid and binary fractions share, so that the cut is straight. Within
+    # the limits on vertices some gap is far wider than a step.
+    found = round(float(xs[widest] + OFF_CENTRE * gaps[widest]) * 1024) / 1024
     return found % FULL_TURN - 180.0
 
 

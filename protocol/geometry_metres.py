@@ -86,10 +86,12 @@ def _area_of(flat: Geometry, x: float, y: float, *, drawn: bool) -> list[Geometr
 
 def _filled(flat: Geometry, x: float, y: float, *, drawn: bool) -> list[Geometry]:
     path = unrolled_path(unflatten(shapely.get_coordinates(flat.exterior), x, y))
-    north, south = (
-        bool(shapely.contains_xy(flat, *flatten(np.array([(0.0, pole)]), x, y)[0]))
-        for pole in (90.0, -90.0)
-    )
+    north = south = False
+    if abs(y) + math.degrees(max(map(abs, flat.bounds)) * math.sqrt(2) / EARTH_RADIUS) > 88.0:
+        north, south = (
+            bool(shapely.contains_xy(flat, *flatten(np.array([(0.0, pole)]), x, y)[0]))
+            for pole in (90.0, -90.0)
+        )
     if north or south or (drawn and np.abs(np.diff(path[:, 0])).max() > WIDE_STEP):
         # So near a pole an edge and the line between its ends in degrees are far apart.
         flat = shapely.segmentize(flat, flat.length / NEAR_POLE_CORNERS)

@@ -18,6 +18,11 @@ import shapely
 from protocol.errors import BadGeometry
 from protocol.values import value
 
+# A longitude that was moved by a turn is rounded to so many decimals (about a micrometre):
+# binary fractions lose their last bits on the way, and a point and a fence that name the
+# same longitude have to stay the same, whichever of them was moved.
+DECIMALS = 11
+
 Box = tuple[float, float, float, float]
 # A shapely geometry. Shapely's constructors are typed "geometry or array of geometries",
 # which nothing accepts, so the name is all the checker gets.
@@ -108,7 +113,7 @@ class Place:
 class Area(Place):
     """A place that is no point: line, polygon, several of them, or a mixture."""
 
-    __slots__ = ("_bounds", "prepared", "wraps")
+    __slots__ = ("_bounds", "is_box", "prepared", "wraps")
 
     is_point: ClassVar[bool] = False
     wraps: bool  # type: ignore[misc]
@@ -123,6 +128,7 @@ class Area(Place):
         self.mesh = None
         self.wraps = wraps
         self.prepared = False  # whether GEOS has an index of it
+        self.is_box = False  # whether it fills its bounds, known once it is prepared
 
     @property
     def bounds(self) -> Box:
@@ -151,9 +157,5 @@ def normal_longitude(x: float, y: float) -> float:
         raise BadGeometry(f"latitude {y:g} is beyond 90 degrees")
     if -180.0 <= x < 180.0:
         return x
-    # One turn is the common case, and taking it off rounds no more than once: a point and
-    # a fence that name the same longitude have to stay the same.
-    if 180.0 <= x < 540.0:
-        return x - 360.0
-    x = x + 360.0 if -540.0 <= x < -180.0 else (x + 180.0) % 360.0 - 180.0
+    x = round((x + 180.0) % 360.0 - 180.0, DECIMALS)
     return -180.0 if x >= 180.0 else x  # rounding may reach the other end

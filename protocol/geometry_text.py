@@ -16,9 +16,9 @@ import shapely
 
 from protocol.errors import BadGeometry
 from protocol.geometry_crs import WGS84, check_crs, reproject, to_degrees, transform_xy, turn_of
-from protocol.geometry_frame import at_home, guarded, simple_parts, to_place
+from protocol.geometry_frame import at_home, check_coordinates, guarded, simple_parts, to_place
 from protocol.geometry_metres import buffer_metres
-from protocol.geometry_place import DEFAULT_LIMITS, Geometry, Limits, Place
+from protocol.geometry_place import DEFAULT_LIMITS, Area, Geometry, Limits, Place
 
 # Possessive, so that a long number that is none costs one look and not the square of it.
 _NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
@@ -125,14 +125,25 @@ def _read_wkt(text: str, limits: Limits) -> Geometry:
 
 def _parse_box(word: str, numbers: str, epsg: int) -> Parsed:
     try:
-        first, second, third, fourth = (float(part) for part in numbers.split(","))
+        first, second, third, fourth = (_float(part) for part in numbers.split(","))
     except ValueError:
         raise BadGeometry(f"{word} needs four numbers") from None
     if word == "BBOX":
-        source = box_polygon(first, second, third, fourth, epsg)
+        min_x, min_y, max_x, max_y = first, second, third, fourth
     else:
-        source = box_polygon(first, fourth, second, third, epsg)
+        min_x, max_x, max_y, min_y = first, second, third, fourth
+    source = box_polygon(min_x, min_y, max_x, max_y, epsg)
+    if epsg == WGS84 and -180 <= min_x < max_x <= 180 and max_x - min_x <= 180:
+        check_coordinates(source)
+        return Parsed(Area(source), epsg, source)
     return Parsed(to_place(to_degrees(source, epsg)), epsg, source)
+
+
+def _float(text: str) -> float:
+    # Python reads 1_000 and digits of other scripts too.
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return float(text)
 
 
 def box_polygon(min_x: float, min_y: float, max_x: float, max_y: float, epsg: int) -> Geometry:
@@ -179,7 +190,7 @@ def _is_narrow(min_x: float, min_y: float, max_x: float, max_y: float, epsg: int
 def _parse_buffer(inner: str, metres: str, epsg: int, limits: Limits) -> Parsed:
     source = _read_wkt(inner, limits)
     try:
-        radius = float(metres)
+        radius = _float(metres)
     except ValueError:
         raise BadGeometry(f"buffer distance {metres.strip()[:40]!r} is no number") from None
     place = buffer_metres(from_source(source, epsg).place, radius)

@@ -17,7 +17,7 @@ from protocol.errors import BadGeometry
 from protocol.geometry_distance import distance_metres
 from protocol.geometry_frame import FULL_TURN, LINE, RING, Pair, aligned, simple_parts
 from protocol.geometry_metres import check_metres
-from protocol.geometry_place import Area, Geometry, Place
+from protocol.geometry_place import DECIMALS, Area, Geometry, Place
 
 RELATIONS = (
     "any",
@@ -144,26 +144,36 @@ def _metres(operand: Operand) -> float:
 
 
 def _prepare(area: Area) -> None:
-    if not area.prepared:
-        shapely.prepare(area.geometry)
-        area.prepared = True
+    if area.prepared:
+        return
+    geometry = area.geometry
+    shapely.prepare(geometry)
+    # Boxes are the commonest fences, and need no geometry at all to be asked for a point.
+    area.is_box = (
+        geometry.geom_type == "Polygon"
+        and not area.wraps
+        and bool(shapely.equals(geometry, shapely.box(*area.bounds)))
+    )
+    area.prepared = True
 
 
 def _area_and_point(relation: int, area: Area, x: float, y: float) -> bool:
     min_x, min_y, max_x, max_y = area._bounds
-    if x < min_x:
-        x += FULL_TURN
-    if not (x <= max_x and min_y <= y <= max_y):
+    if x < min_x and max_x >= 180.0:
+        x = round(x + FULL_TURN, DECIMALS)
+    if not (min_x <= x <= max_x and min_y <= y <= max_y):
         return relation in (ANY, DISJOINT)
     if not area.prepared:
         _prepare(area)
     geometry = area._geometry
     if relation in (COVERS, INTERSECTS):
-        return bool(_intersects_xy(geometry, x, y))
+        return area.is_box or bool(_intersects_xy(geometry, x, y))
     if relation == CONTAINS:
+        if area.is_box:
+            return min_x < x < max_x and min_y < y < max_y
         return bool(_contains_xy(geometry, x, y))
     if relation == DISJOINT:
-        return not _intersects_xy(geometry, x, y)
+        return not (area.is_box or _intersects_xy(geometry, x, y))
     if relation == TOUCHES:
         return bool(_intersects_xy(geometry, x, y)) and not _contains_xy(geometry, x, y)
     if relation in (EQUALS, WITHIN, COVERED_BY):

@@ -226,6 +226,8 @@ def test_a_track_that_winds_round_the_world_keeps_every_part() -> None:
         ("POINT(１ 2)", "character"),
         ("BBOX(1,2,3)", "four numbers"),
         ("BBOX(1,2,3,x)", "four numbers"),
+        ("BBOX(1,2,3,4_0)", "four numbers"),
+        ("BUFFER(POINT(8 54),5_00)", "no number"),
         ("BBOX(1,5,3,4)", "miny 5 above maxy 4"),
         ("BBOX(1,2,1,4)", "no area"),
         ("BBOX(1,2,3,2)", "no area"),
