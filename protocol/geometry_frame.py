@@ -203,7 +203,10 @@ def assemble(parts: Sequence[Geometry], *, overlapping: bool = False) -> Place:
         return Place(parts[0].x, parts[0].y)
     cut = free_meridian(_extent(part) for part in parts)
     if cut is None:
-        return Area(gather(_cut(parts, -180.0)), wraps=True)
+        whole = gather(_cut(parts, -180.0))
+        if not overlapping and sum(part.area for part in parts) > whole.area * (1 + 1e-9):
+            raise BadGeometry("parts of the multipolygon overlap")
+        return Area(whole, wraps=True)
     return Area(gather(_framed(parts, cut), overlapping=overlapping))
 
 
