@@ -23,17 +23,22 @@ from broker.deadlines import Deadlines
 from broker.delivery import Delivery
 from broker.hooks import Hooks
 from broker.link import Link
+from broker.locations import Locations
 from broker.retained import Retained
 from broker.router import Router
 from broker.session import Session
 from broker.sessions import Sessions
 from broker.store import Store
-from broker.subscription import Subscription
+from broker.subscription import GeoSubscription, Subscription, from_filter
 from plugins.api import Accepted, Client, Credentials, Plugin, SubscribeRequest
+from protocol.conditions import Spatial, geo_from_text
+from protocol.errors import BadValue
 from protocol.geo import Location
+from protocol.geometry import Place, circle
 from protocol.message import Message
-from protocol.mqttg import Dialect
-from protocol.topics import is_reserved
+from protocol.mqttg import UNUSABLE, Dialect
+from protocol.relations import RELATIONS
+from protocol.topics import GEO_PREFIX, is_reserved
 
 log = logging.getLogger("geomqtt.broker")
 
@@ -95,6 +100,7 @@ class Broker:
         self.router = Router(self)
         self.sessions = Sessions(self)
         self.deadlines = Deadlines(time.monotonic)
+        self._locations = Locations(config.geo.location_ttl_s, config.geo.max_locations)
         self.links: set[Link] = set()
         self.unsent: list[Link] = []  # links with something in their outbox
         self.held: list[Link] = []  # links whose outbox waits for a commit
@@ -175,14 +181,48 @@ class Broker:
             self.publish_will(link.client, will)
 
     def note_location(self, session: Session, location: Location) -> None:
-        """Remember where a client says it is."""
+        """Remember where a client says it is, and move what moves along."""
+        if location is UNUSABLE:
+            self.counters.locations_unusable += 1
+            return
+        self._locations.note(session.client_id, location)
+        session.location = location
+        session.place = Place(location.lon, location.lat)
+        if session.near or session.fences:
+            self.router.moved(session)
 
     def tick(self) -> None:
         """Do what is due; called once a second."""
+        self._locations.prune(time.monotonic())
+        self._store_locations()
         self.store.tick()
         if self.orphaned_wills and time.monotonic() > self.started_at + WILL_GRACE_S:
             self._publish_orphaned_wills()
         self.flush()
+
+    def _store_locations(self) -> None:
+        """Keep where clients are: once a second, because they move more often than they matter."""
+        changed, self._locations.changed = self._locations.changed, set()
+        for client_id in changed:
+            self.store.note_location(client_id, self._locations.get(client_id))
+
+    def place_session(self, session: Session) -> None:
+        """Give a session the location that its client was last known to have."""
+        self._locations.stay(session.client_id)
+        location = self._locations.get(session.client_id)
+        if location is not None:
+            session.location = location
+            session.place = Place(location.lon, location.lat)
+
+    def session_ended(self, session: Session) -> None:
+        """Let the location of an ended session grow old."""
+        self._locations.leave(session.client_id, time.monotonic())
+
+    def restore_location(self, client_id: str, location: Location) -> None:
+        """Put back a location that the store kept."""
+        self._locations.note(client_id, location)
+        if self.sessions.get(client_id) is None:
+            self._locations.leave(client_id, time.monotonic())
 
     def _publish_orphaned_wills(self) -> None:
         """Publish the wills of clients that were cut off by our own end and did not return."""
@@ -216,6 +256,14 @@ class Broker:
             log.info("client %r: will on %r denied", client.client_id, will.topic)
             return
         will = will.replace(received_ms=time.time_ns() // 1_000_000)
+        if will.topic.startswith(GEO_PREFIX):
+            try:
+                topic, geo = geo_from_text(will.topic)
+            except BadValue as error:
+                self.counters.geo_refused += 1
+                log.info("client %r: will refused: %s", client.client_id, error)
+                return
+            will = will.replace(topic=topic, geo=geo)
         verdict = self.hooks.decide(self.hooks.authorise_publish, "authorise_publish", client, will)
         if inspect.isawaitable(verdict):
             task = asyncio.ensure_future(self._publish_will_later(verdict, will))
@@ -369,16 +417,37 @@ class Broker:
     def subscribe(self, topic_filter: str, deliver: Callable[[Message], None]) -> Tap:
         """Call `deliver` for every accepted message on a topic filter."""
         tap = Tap(self, deliver)
-        self.router.subscribe(Subscription(tap, topic_filter, topic_filter, 2))
+        self.router.subscribe(from_filter(tap, topic_filter, 2))
         return tap
 
     def locations(self) -> Mapping[str, Location]:
         """The last known locations by client id."""
-        return {}
+        return self._locations
 
     def fences(self) -> Iterable[Mapping[str, Any]]:
-        """The geofences in force."""
-        return ()
+        """The geofences in force: of geo subscriptions, and MQTT-G's."""
+        for session in self.sessions:
+            for subscription in session.subscriptions.values():
+                for test in tests_of(subscription):
+                    place = test.place
+                    if test.near_m and session.place is not None:
+                        place = circle(session.place.x, session.place.y, test.near_m)
+                    if place is not None:
+                        yield {
+                            "client": session.client_id,
+                            "name": None,
+                            "kind": "near" if test.near_m else RELATIONS[test.relation],
+                            "filter": subscription.topic_filter,
+                            "place": place,
+                        }
+            for name, fence in (session.fences or {}).items():
+                yield {
+                    "client": session.client_id,
+                    "name": name,
+                    "kind": "dynamic" if fence.dynamic else "static",
+                    "filter": ",".join(fence.topics) or "#",
+                    "place": fence.place,
+                }
 
     def status(self) -> Mapping[str, int | float]:
         """What is the case now, as opposed to what was counted."""
@@ -413,3 +482,8 @@ class Broker:
         self.publishers_paused = False
         for link in self.links:
             link.unpause()
+
+
+def tests_of(subscription: Subscription) -> tuple[Spatial, ...]:
+    """Give the spatial tests of a subscription, if it has any."""
+    return subscription.geo.spatial if isinstance(subscription, GeoSubscription) else ()

@@ -36,11 +36,6 @@ class PlainForm:
 PLAIN: Form = PlainForm()
 
 
-def form_from_key(key: bytes) -> Form:
-    """Find the form that the store wrote."""
-    return PLAIN
-
-
 class Delivery:
     """One way in which one message goes out."""
 

@@ -257,6 +257,14 @@ class Link(asyncio.Protocol):
                     return str(text)
         return None
 
+    def note_geo_aware(self) -> None:
+        """Remember that the client has sent a type-15 packet and understands envelopes."""
+        session = self.joined
+        if not session.geo_aware:
+            session.geo_aware = True
+            if session.row:
+                self.broker.store.update_session(session)
+
     def note_location(self, location: Location | None) -> None:
         """Remember where the client says it is."""
         if location is not None:

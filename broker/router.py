@@ -10,10 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.client_fences import admits
 from broker.delivery import Delivery
+from broker.forms import choose
+from broker.matching.fences import FenceIndex
+from broker.matching.probe import Probe, passes
 from broker.matching.trie import TopicTrie, has_wildcard
-from broker.subscription import Subscription
+from broker.subscription import GeoSubscription, Key, Subscription
+from protocol.geometry_place import Place
 from protocol.message import Message
+from protocol.relations import INTERSECTS, spatial
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -49,26 +55,35 @@ def _reluctance(subscription: Subscription) -> int:
 class Leaf:
     """All subscriptions on one topic filter."""
 
-    __slots__ = ("groups", "plain")
+    __slots__ = ("fences", "groups", "plain")
 
     def __init__(self) -> None:
         self.plain: dict[Session, int] = {}
         self.groups: dict[str, Group] | None = None
+        self.fences: FenceIndex[GeoSubscription] | None = None
 
     @property
     def empty(self) -> bool:
         """Whether nobody is left."""
-        return not self.plain and not self.groups
+        return not self.plain and not self.groups and not self.fences
 
 
 class Route:
     """Who gets what is published on one topic, as far as the topic decides."""
 
-    __slots__ = ("groups", "plain")
+    __slots__ = ("fences", "groups", "place_matters", "plain")
 
-    def __init__(self, plain: tuple[tuple[Session, int], ...], groups: tuple[Group, ...]) -> None:
+    def __init__(
+        self,
+        plain: tuple[tuple[Session, int], ...],
+        groups: tuple[Group, ...],
+        fences: tuple[FenceIndex[GeoSubscription], ...],
+    ) -> None:
         self.plain = plain
         self.groups = groups
+        self.fences = fences
+        # Whether anybody here looks at where and when, or filters by fences of its own.
+        self.place_matters = bool(fences) or any(session.fences for session, _ in plain)
 
 
 class Router:
@@ -99,11 +114,23 @@ class Router:
             if leaf.groups is None:
                 leaf.groups = {}
             leaf.groups.setdefault(subscription.group, Group()).members.append(subscription)
+        elif isinstance(subscription, GeoSubscription):
+            self._add_fence(leaf, subscription)
         else:
             leaf.plain[session] = subscription.qos
         self.forget(subscription.topic_filter)
 
-    def unsubscribe(self, session: Session, key: object) -> bool:
+    def _add_fence(self, leaf: Leaf, subscription: GeoSubscription) -> None:
+        if leaf.fences is None:
+            leaf.fences = FenceIndex()
+        leaf.fences.add(subscription)
+        if any(test.near_m for test in subscription.geo.spatial):
+            session = subscription.session
+            if session.near is None:
+                session.near = {}
+            session.near[subscription] = leaf.fences
+
+    def unsubscribe(self, session: Session, key: Key) -> bool:
         """Take a subscription back; tell whether there was one."""
         subscription = session.subscriptions.pop(key, None)
         if subscription is None:
@@ -127,6 +154,10 @@ class Router:
             group.members.remove(subscription)
             if not group.members:
                 del leaf.groups[subscription.group]
+        elif isinstance(subscription, GeoSubscription) and leaf.fences is not None:
+            leaf.fences.remove(subscription)
+            if subscription.session.near is not None:
+                subscription.session.near.pop(subscription, None)
         else:
             leaf.plain.pop(subscription.session, None)
         if leaf.empty:
@@ -136,22 +167,26 @@ class Router:
     def forget(self, topic_filter: str) -> None:
         """Drop the kept routes that a change on this filter may concern."""
         if has_wildcard(topic_filter):
-            self._routes.clear()
-            self.fast_routes.clear()
+            self.forget_all()
         else:
             self._routes.pop(topic_filter, None)
             self.fast_routes.pop(topic_filter.encode(), None)
+
+    def forget_all(self) -> None:
+        """Drop all kept routes."""
+        self._routes.clear()
+        self.fast_routes.clear()
 
     def find(self, topic: str) -> Route:
         """Give the route of a topic, from memory if it is there."""
         route = self._routes.get(topic)
         if route is None:
             if len(self._routes) >= ROUTES_KEPT:
-                self._routes.clear()
-                self.fast_routes.clear()
+                self.forget_all()
             route = self._routes[topic] = self._build(topic)
             if (
                 not route.groups
+                and not route.place_matters
                 and not topic.startswith("$")
                 and all(session.takes_frames for session, _ in route.plain)
             ):
@@ -161,17 +196,24 @@ class Router:
     def _build(self, topic: str) -> Route:
         plain: dict[Session, int] = {}
         groups: list[Group] = []
+        fences: list[FenceIndex[GeoSubscription]] = []
         for leaf in self._leaves.match(topic):
             # Overlapping subscriptions: once, with the highest QoS [MQTT-3.3.5-1].
             for session, qos in leaf.plain.items():
                 plain[session] = max(qos, plain.get(session, 0))
             if leaf.groups:
                 groups.extend(leaf.groups.values())
-        return Route(tuple(plain.items()), tuple(groups))
+            if leaf.fences:
+                fences.append(leaf.fences)
+        return Route(tuple(plain.items()), tuple(groups), tuple(fences))
 
     def route(self, message: Message) -> None:
         """Deliver a message to everybody who subscribed to it."""
         route = self._routes.get(message.topic) or self.find(message.topic)
+        geo = message.geo
+        if route.place_matters or (geo is not None and geo.fence is not None):
+            self._route_by_place(message, route)
+            return
         # One encoded form per QoS, whoever gets it.
         deliveries: list[Delivery | None] = [None, None, None]
         checked = self._broker.hooks.authorise_receive
@@ -187,12 +229,86 @@ class Router:
         for group in route.groups:
             self._deliver_to_group(group, message)
 
+    def _route_by_place(self, message: Message, route: Route) -> None:
+        """Deliver where place and time decide: to each client once, in the form it asked for."""
+        probe = self.probe(message)
+        matching: dict[Session, list[GeoSubscription]] = {}
+        for fences in route.fences:
+            for subscription in fences.match(probe):
+                matching.setdefault(subscription.session, []).append(subscription)
+        granted = dict(route.plain)
+        deliveries: dict[tuple[int, bytes], Delivery] = {}
+        for session in {**granted, **matching}:
+            if not self.admitted(session, message, probe):
+                continue
+            if not self._broker.may_receive(session, message):
+                continue
+            geo = matching.get(session, ())
+            plain = granted.get(session)
+            qos = max((each.qos for each in geo), default=plain or 0)
+            qos = min(max(qos, plain or 0), message.qos)
+            form = choose(geo, plain=plain is not None)
+            key = (qos, form.key)
+            delivery = deliveries.get(key)
+            if delivery is None:
+                delivery = deliveries[key] = Delivery(message, qos, form=form)
+            session.deliver(delivery)
+        for group in route.groups:
+            self._deliver_to_group(group, message)
+
     def _deliver_to_group(self, group: Group, message: Message) -> None:
+        """Deliver to one member that passes every test."""
+        probe = None
         for subscription in group.in_turn():
             session = subscription.session
             if session.link is None and session.clean:
                 continue
+            geo = [subscription] if isinstance(subscription, GeoSubscription) else []
+            if geo or session.fences or message.geo is not None:
+                probe = probe or self.probe(message)
+                if not self.admitted(session, message, probe):
+                    continue
+                if geo and not passes(geo[0].geo, probe, session.place):
+                    continue
             if not self._broker.may_receive(session, message):
                 continue
-            session.deliver(Delivery(message, min(subscription.qos, message.qos)))
+            qos = min(subscription.qos, message.qos)
+            session.deliver(Delivery(message, qos, form=choose(geo, plain=False)))
             return
+
+    def probe(self, message: Message) -> Probe:
+        """See a message as the matching room does."""
+        geo = message.geo
+        publisher = None
+        if message.publisher is not None:
+            publisher = Place(message.publisher.lon, message.publisher.lat)
+        place = geo.place if geo is not None and geo.place is not None else publisher
+        start_ms = end_ms = message.received_ms
+        if geo is not None and geo.time is not None:
+            start_ms, end_ms = geo.time
+        return Probe(place, publisher, start_ms, end_ms)
+
+    def admitted(self, session: Session, message: Message, probe: Probe | None = None) -> bool:
+        """Ask the event's own geofence and the client's MQTT-G fences."""
+        geo = message.geo
+        if geo is not None and geo.fence is not None:
+            here = session.place
+            if here is None or not spatial(INTERSECTS, geo.fence, here):
+                return False
+        if not session.fences:
+            return True
+        settings = self._broker.config.geo
+        if settings.fence_subject == "subscriber":
+            place = session.place
+        else:
+            place = (probe or self.probe(message)).place
+        unknown = settings.unknown_location == "pass"
+        return admits(session.fences, message.topic, place, unknown=unknown)
+
+    def moved(self, session: Session) -> None:
+        """A client is somewhere else: so are its circles and its dynamic fences."""
+        for subscription, fences in (session.near or {}).items():
+            fences.move(subscription)
+        if session.fences and session.location is not None:
+            for fence in session.fences.values():
+                fence.move(session.location)

@@ -17,8 +17,12 @@ from protocol.encode import pubrel
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from broker.client_fences import ClientFence
     from broker.link import Link
-    from broker.subscription import Subscription
+    from broker.matching.fences import FenceIndex
+    from broker.subscription import GeoSubscription, Subscription
+    from protocol.geo import Location
+    from protocol.geometry_place import Place
 
 InFlight = tuple[Delivery | None, int]  # None: released, PUBCOMP is awaited. And its store row
 
@@ -36,7 +40,10 @@ class Session:
         "incoming",
         "left_at",
         "link",
+        "location",
+        "near",
         "next_id",
+        "place",
         "queue",
         "queued_bytes",
         "row",
@@ -60,7 +67,12 @@ class Session:
         )
         self.next_id = 0
         self.geo_aware = False
-        self.fences: Any = None
+        self.fences: dict[str, ClientFence] | None = None  # MQTT-G's
+        self.location: Location | None = None  # where the client was last known to be
+        self.place: Place | None = None  # the same, to be matched
+        self.near: dict[GeoSubscription, FenceIndex[GeoSubscription]] | None = (
+            None  # subscriptions that move along
+        )
         self.row = 0  # of the store; 0: not stored
         self.username: str | None = None
         self.left_at = 0.0  # monotonic time of the last disconnect

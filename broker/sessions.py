@@ -65,6 +65,7 @@ class Sessions:
             session = Session(self._broker, client_id, clean=clean)
             session.username = username
             self._by_id[client_id] = session
+            self._broker.place_session(session)
             if not clean:
                 self._broker.store.add_session(session)
                 if session.row:
@@ -79,6 +80,7 @@ class Sessions:
             self._broker.store.remove_session(session)
             session.row = 0
         self._by_id.pop(session.client_id, None)
+        self._broker.session_ended(session)
 
     def leave(self, session: Session) -> None:
         """The link is gone: a clean session ends [MQTT-3.1.2-6], a persistent one waits."""

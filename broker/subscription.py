@@ -2,55 +2,112 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from protocol.topics import parse_share
+from protocol.conditions import Conditions, from_text
+from protocol.conditions import from_entry as conditions_from_entry
+from protocol.envelope import GeoEntry, entry_from_identity
+from protocol.geometry_place import Limits
+from protocol.mqttg import GEO, Dialect
+from protocol.topics import GEO_PREFIX, parse_share
 
 if TYPE_CHECKING:
     from broker.session import Session
+    from protocol.geometry_place import Place
+
+# The filter as sent, of a SUBSCRIBE; the identity of its fields, of a GEOSUBSCRIBE.
+Key = str | bytes
 
 
 class Subscription:
     """What a session asked for, under the key by which it can be taken back.
 
     `topic_filter` is the filter that topics are matched with; `group` is set for a shared
-    subscription, `geo` for one with a spatial or temporal condition.
+    subscription.
     """
 
-    __slots__ = ("deliver", "geo", "group", "key", "order", "qos", "session", "topic_filter")
+    __slots__ = ("group", "key", "order", "qos", "session", "topic_filter")
 
     def __init__(
         self,
         session: Session,
-        key: Any,
+        key: Key,
         topic_filter: str,
         qos: int,
         group: str | None = None,
-        geo: Any = None,
     ) -> None:
         self.session = session
         self.key = key
         self.topic_filter = topic_filter
         self.qos = qos
         self.group = group
-        self.geo = geo
-        self.deliver = 0  # the form asked for, of a GEOSUBSCRIBE
         self.order = 0  # counts up with every SUBSCRIBE: the one made last decides the form
+
+    @property
+    def deliver(self) -> int:
+        """The form asked for, of a GEOSUBSCRIBE."""
+        return 0
 
     @property
     def stored_key(self) -> bytes:
         """The key as the store writes it."""
-        return b"p" + str(self.key).encode()
+        return b"g" + self.key if isinstance(self.key, bytes) else b"p" + self.key.encode()
 
 
-def from_filter(session: Session, topic_filter: str, qos: int) -> Subscription:
+class GeoSubscription(Subscription):
+    """A subscription with spatial or temporal conditions."""
+
+    __slots__ = ("geo",)
+
+    def __init__(
+        self,
+        session: Session,
+        key: Key,
+        topic_filter: str,
+        qos: int,
+        geo: Conditions,
+        group: str | None = None,
+    ) -> None:
+        super().__init__(session, key, topic_filter, qos, group)
+        self.geo = geo
+
+    @property
+    def here(self) -> Place | None:
+        """Where the subscriber is."""
+        return self.session.place
+
+    @property
+    def deliver(self) -> int:
+        """The form asked for, of a GEOSUBSCRIBE."""
+        return self.geo.deliver
+
+
+def from_filter(
+    session: Session, topic_filter: str, qos: int, dialect: Dialect = GEO
+) -> Subscription:
     """Take a filter of a SUBSCRIBE apart; raises BadValue if it cannot be granted."""
     shared = parse_share(topic_filter)
-    if shared is None:
-        return Subscription(session, topic_filter, topic_filter, qos)
-    return Subscription(session, topic_filter, shared.filter, qos, shared.group)
+    group = shared.group if shared is not None else None
+    inner = shared.filter if shared is not None else topic_filter
+    if not (dialect.geo and inner.startswith(GEO_PREFIX)):
+        return Subscription(session, topic_filter, inner, qos, group)
+    inner, conditions = from_text(inner, limits_of(dialect), dialect.max_levels)
+    return GeoSubscription(session, topic_filter, inner, qos, conditions, group)
+
+
+def from_entry(session: Session, entry: GeoEntry, dialect: Dialect = GEO) -> Subscription:
+    """Take an entry of a GEOSUBSCRIBE apart; raises Refused with its code."""
+    conditions = conditions_from_entry(entry, limits_of(dialect), dialect.max_levels)
+    return GeoSubscription(session, entry.identity, entry.topic_filter, entry.qos, conditions)
 
 
 def from_stored_key(session: Session, key: bytes, qos: int, deliver: int) -> Subscription:
     """Make a subscription again from what the store wrote."""
+    if key.startswith(b"g"):
+        return from_entry(session, entry_from_identity(key[1:], qos, deliver))
     return from_filter(session, key[1:].decode(), qos)
+
+
+def limits_of(dialect: Dialect) -> Limits:
+    """Give the limits on geometries of a listener."""
+    return Limits(max_vertices=dialect.max_vertices)

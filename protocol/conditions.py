@@ -78,9 +78,14 @@ class Conditions:
     spatial: tuple[Spatial, ...] = ()
     temporal: tuple[Temporal, ...] = ()
     prefix: str = ""  # `$geo/<conditions>/` if deliveries shall carry it
-    envelope: bool = False  # deliver as GEOPUBLISH
+    envelope: bool = False  # made by a GEOSUBSCRIBE: deliver as GEOPUBLISH
     deliver: int = 0
     epsg: int = 4326
+
+    @property
+    def simple(self) -> bool:
+        """Whether there is one spatial test and no other."""
+        return len(self.spatial) == 1 and not self.temporal
 
 
 def from_entry(
@@ -106,7 +111,7 @@ def from_entry(
         raise Refused(BAD_CRS, str(error)) from None
     except BadGeometry as error:
         raise Refused(BAD_GEOMETRY, str(error)) from None
-    return Conditions(spatial, temporal, "", entry.deliver & 0x7F != 1, entry.deliver, epsg)
+    return Conditions(spatial, temporal, "", True, entry.deliver, epsg)
 
 
 def _temporal_of(entry: GeoEntry) -> tuple[Temporal, ...]:

@@ -217,7 +217,8 @@ def read_geo(body: bytes, offset: int, dialect: Dialect = GEO) -> tuple[Geo, str
         epsg_sent, offset = read_u32(body, offset)
         epsg = epsg_sent
     geometry_raw, offset = _read_geometry(body, offset, geometry_form)
-    extensions, fences = b"", []
+    extensions = b""
+    fences: list[bytes] = []
     if flags & EXTENSIONS_FLAG:
         start = offset
         size, offset = read_varint(body, offset)

@@ -36,5 +36,4 @@ class Geo:
     place: Place | None = None  # the place the event itself carries
     extensions: bytes = b""  # the TLVs as they came
     fence: Place | None = None  # the event geofence among them
-    publisher: Location | None = None  # last known location on arrival; for matching only
     epsg_sent: int = 4326  # the EPSG field beside the geometry

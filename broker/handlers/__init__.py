@@ -16,8 +16,14 @@ from broker.handlers.acknowledge import (
 from broker.handlers.connect import handle_connect
 from broker.handlers.disconnect import handle_disconnect, handle_pingreq
 from broker.handlers.publish import handle_publish
-from broker.handlers.subscribe import handle_subscribe, handle_unsubscribe
+from broker.handlers.subscribe import (
+    handle_geosubscribe,
+    handle_geounsubscribe,
+    handle_subscribe,
+    handle_unsubscribe,
+)
 from protocol import packets as p
+from protocol.envelope import GeoSubscribe, GeoUnsubscribe
 
 HANDLERS: dict[type, Callable[[Any, Any], Any]] = {
     p.Connect: handle_connect,
@@ -28,6 +34,8 @@ HANDLERS: dict[type, Callable[[Any, Any], Any]] = {
     p.Pubcomp: handle_pubcomp,
     p.Subscribe: handle_subscribe,
     p.Unsubscribe: handle_unsubscribe,
+    GeoSubscribe: handle_geosubscribe,
+    GeoUnsubscribe: handle_geounsubscribe,
     p.Pingreq: handle_pingreq,
     p.Disconnect: handle_disconnect,
 }

@@ -7,17 +7,22 @@ message is routed and, where a persistent session must get it, committed.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from broker.handlers.geo_commands import is_command, obey, refuse
+from broker.subscription import limits_of
+from protocol.conditions import geo_from_text
 from protocol.encode import puback, pubrec
-from protocol.errors import ProtocolError
+from protocol.errors import BadValue, ProtocolError
+from protocol.geo import Geo
 from protocol.message import Message
 from protocol.packets import Publish
-from protocol.topics import is_reserved
+from protocol.topics import GEO_PREFIX, is_reserved
 
 if TYPE_CHECKING:
     from broker.link import Link
@@ -43,11 +48,31 @@ def handle_publish(link: Link, packet: Publish) -> Awaitable[None] | None:
         if 0 < broker.config.limits.max_incoming_qos2 <= len(incoming):
             counters.other["incoming_qos2_exceeded"] += 1
             raise ProtocolError(f"{len(incoming)} QoS 2 messages unreleased")
-    message = Message(
-        packet.topic, packet.payload, qos, packet.retain, session.client_id, broker.read_ms
-    )
-    if packet.topic[0] == "$" and _refused(link, packet):
+    topic, geo, fault = packet.topic, packet.geo, packet.fault
+    if packet.location is not None:
+        link.note_location(packet.location)
+    if geo is not None:
+        link.note_geo_aware()
+    if topic[0] == "$":
+        if topic.startswith(GEO_PREFIX) and link.listener.dialect.geo and fault is None:
+            topic, geo, fault = _unwrap(link, topic, geo)
+        elif _taken(link, packet):
+            return None
+    if fault is not None:
+        if qos:
+            acknowledge(link, packet)
+        refuse(link, packet.topic, fault)
         return None
+    message = Message(
+        topic,
+        packet.payload,
+        qos,
+        packet.retain,
+        session.client_id,
+        broker.read_ms,
+        geo,
+        session.location,
+    )
     if broker.paced:
         delay_s = _over_rate(link)
         if delay_s:
@@ -77,8 +102,30 @@ async def _accept_later(
         accept(link, packet, message)
 
 
-def _refused(link: Link, packet: Publish) -> bool:
-    """Keep clients out of the topics that are the broker's own."""
+def _unwrap(link: Link, topic: str, geo: Geo | None) -> tuple[str, Geo | None, str | None]:
+    """Read a `$geo/` topic; what it says of the place wins over a PUBLISHg's location."""
+    dialect = link.listener.dialect
+    try:
+        inner, said = geo_from_text(topic, limits_of(dialect), dialect.max_levels)
+    except BadValue as error:
+        return topic, None, str(error)
+    if geo is not None and said.place is None:
+        said = dataclasses.replace(
+            said,
+            geometry_form=geo.geometry_form,
+            geometry_raw=geo.geometry_raw,
+            place=geo.place,
+        )
+    return inner, said, None
+
+
+def _taken(link: Link, packet: Publish) -> bool:
+    """Obey what is said to the broker itself; keep clients out of its own topics."""
+    if link.listener.dialect.geo and is_command(packet.topic):
+        if packet.qos:
+            acknowledge(link, packet)
+        obey(link, packet)
+        return True
     if is_reserved(packet.topic):
         deny(link, packet, "topic is the broker's own")
         return True

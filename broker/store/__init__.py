@@ -12,10 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from broker.client_fences import ClientFence
     from broker.delivery import Delivery
     from broker.link import Link
     from broker.session import Session
     from broker.subscription import Subscription
+    from protocol.geo import Location
     from protocol.message import Message
 
 
@@ -84,6 +86,15 @@ class Store:
 
     def remove_will(self, client_id: str) -> None:
         """The will has been published or torn up."""
+
+    def note_location(self, client_id: str, location: Location | None) -> None:
+        """Keep where a client is; None: nobody knows any more."""
+
+    def add_fence(self, session: Session, name: str, fence: ClientFence) -> None:
+        """Keep an MQTT-G geofence of a persistent session."""
+
+    def remove_fence(self, session: Session, name: str) -> None:
+        """Forget a geofence."""
 
     def commit(self) -> bool:
         """Make everything told so far last; False if that failed."""

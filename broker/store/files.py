@@ -35,8 +35,22 @@ CREATE TABLE retained (topic TEXT PRIMARY KEY, payload BLOB NOT NULL, qos INTEGE
 CREATE TABLE will (topic TEXT NOT NULL, payload BLOB NOT NULL, qos INTEGER NOT NULL,
     retain INTEGER NOT NULL, client_id TEXT PRIMARY KEY, received_ms INTEGER NOT NULL, geo BLOB,
     username TEXT);
+CREATE TABLE location (client_id TEXT PRIMARY KEY, lat REAL NOT NULL, lon REAL NOT NULL, elev REAL);
+CREATE TABLE fence (session INTEGER NOT NULL, name TEXT NOT NULL, payload BLOB NOT NULL,
+    lat REAL, lon REAL, PRIMARY KEY (session, name)) WITHOUT ROWID;
 """
-TABLES = ("session", "subscription", "message", "outgoing", "incoming", "retained", "will")
+TABLES = (
+    "session",
+    "subscription",
+    "message",
+    "outgoing",
+    "incoming",
+    "retained",
+    "will",
+    "location",
+    "fence",
+)
+WITHOUT_ROWID = ("subscription", "incoming", "fence")
 
 
 def open_store(path: Path) -> sqlite3.Connection:
@@ -121,7 +135,7 @@ def _mend(path: Path, report: str) -> sqlite3.Connection:
 def _salvage(aside: Path, db: sqlite3.Connection, table: str) -> tuple[int, int]:
     """Copy the rows of one table that can be read, from both ends."""
     good = bad = 0
-    order = "rowid" if table not in ("subscription", "incoming") else "session"
+    order = "session" if table in WITHOUT_ROWID else "rowid"
     for direction in ("ASC", "DESC"):
         try:
             source = sqlite3.connect(f"file:{aside}?mode=ro", uri=True)

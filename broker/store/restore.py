@@ -6,12 +6,17 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from broker.delivery import Delivery, form_from_key
+from broker.client_fences import parse_fence
+from broker.delivery import Delivery
+from broker.forms import form_from_key
 from broker.session import Session
 from broker.store.records import message_from
 from broker.store.sqlite import QUEUED, RELEASED, SqliteStore
 from broker.subscription import from_stored_key
 from protocol.errors import BadValue, ProtocolError
+from protocol.geo import Location
+from protocol.geometry_place import DEFAULT_LIMITS
+from protocol.topics import MAX_LEVELS
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -31,6 +36,12 @@ def restore(broker: Broker, store: SqliteStore) -> None:
         session.geo_aware = bool(geo_aware)
         by_row[row] = session
         broker.sessions.restore(session)
+    nan = float("nan")
+    for client_id, lat, lon, elev in db.execute("SELECT * FROM location"):
+        broker.restore_location(client_id, Location(lat, lon, nan if elev is None else elev))
+    for session in by_row.values():
+        broker.place_session(session)
+    _restore_fences(store, by_row)
     _restore_subscriptions(broker, store, by_row)
     _restore_outgoing(store, by_row)
     for row, packet_id in db.execute("SELECT session, packet_id FROM incoming"):
@@ -67,6 +78,22 @@ def _restore_subscriptions(broker: Broker, store: SqliteStore, by_row: dict[int,
             log.error("client %r: subscription not restored: %s", by_row[row].client_id, error)
             continue
         broker.router.subscribe(subscription)
+
+
+def _restore_fences(store: SqliteStore, by_row: dict[int, Session]) -> None:
+    for row, name, payload, lat, lon in store.connection.execute("SELECT * FROM fence"):
+        session = by_row.get(row)
+        if session is None:
+            continue
+        anchor = Location(lat, lon, float("nan")) if lat is not None else None
+        try:
+            fence = parse_fence(bytes(payload), anchor, DEFAULT_LIMITS, MAX_LEVELS)
+        except BadValue as error:
+            log.error("client %r: geofence %r not restored: %s", session.client_id, name, error)
+            continue
+        if session.location is not None:
+            fence.move(session.location)
+        session.fences = {**(session.fences or {}), name: fence}
 
 
 def _restore_outgoing(store: SqliteStore, by_row: dict[int, Session]) -> None:

@@ -25,9 +25,11 @@ from broker.store.files import open_store
 from broker.store.records import message_values
 
 if TYPE_CHECKING:
+    from broker.client_fences import ClientFence
     from broker.delivery import Delivery
     from broker.session import Session
     from broker.subscription import Subscription
+    from protocol.geo import Location
     from protocol.message import Message
 
 log = logging.getLogger("geomqtt.store")
@@ -109,6 +111,8 @@ class SqliteStore(Store):
             self.remove_subscription(subscription)
         for packet_id in session.incoming or ():
             self.remove_incoming(session, packet_id)
+        for name in session.fences or ():
+            self.remove_fence(session, name)
         self._new_sessions.pop(session.row, None)
         self._old_sessions.append((session.row,))
         self.dirty = True
@@ -231,6 +235,30 @@ class SqliteStore(Store):
         self._keyed["will", (client_id,)] = None
         self.dirty = True
 
+    # Places
+
+    def note_location(self, client_id: str, location: Location | None) -> None:
+        """Keep where a client is; None: nobody knows any more."""
+        values = None
+        if location is not None:
+            values = (client_id, location.lat, location.lon, location.elev)
+        self._keyed["location", (client_id,)] = values
+        self.dirty = True
+
+    def add_fence(self, session: Session, name: str, fence: ClientFence) -> None:
+        """Keep an MQTT-G geofence of a persistent session."""
+        if session.row:
+            anchor = fence.anchor
+            lat, lon = (anchor.lat, anchor.lon) if anchor is not None else (None, None)
+            self._keyed["fence", (session.row, name)] = (session.row, name, fence.payload, lat, lon)
+            self.dirty = True
+
+    def remove_fence(self, session: Session, name: str) -> None:
+        """Forget a geofence."""
+        if session.row:
+            self._keyed["fence", (session.row, name)] = None
+            self.dirty = True
+
     # Writing
 
     def commit(self) -> bool:
@@ -339,10 +367,14 @@ _UPSERT = {
     "incoming": "INSERT OR REPLACE INTO incoming VALUES (?,?)",
     "retained": "INSERT OR REPLACE INTO retained VALUES (?,?,?,?,?,?,?)",
     "will": "INSERT OR REPLACE INTO will VALUES (?,?,?,?,?,?,?,?)",
+    "location": "INSERT OR REPLACE INTO location VALUES (?,?,?,?)",
+    "fence": "INSERT OR REPLACE INTO fence VALUES (?,?,?,?,?)",
 }
 _DELETE = {
     "subscription": "DELETE FROM subscription WHERE session = ? AND key = ?",
     "incoming": "DELETE FROM incoming WHERE session = ? AND packet_id = ?",
     "retained": "DELETE FROM retained WHERE topic = ?",
     "will": "DELETE FROM will WHERE client_id = ?",
+    "location": "DELETE FROM location WHERE client_id = ?",
+    "fence": "DELETE FROM fence WHERE session = ? AND name = ?",
 }

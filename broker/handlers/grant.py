@@ -1,0 +1,154 @@
+"""Granting subscriptions: what SUBSCRIBE and GEOSUBSCRIBE have in common.
+
+Every entry of a packet gets its own verdict: can it be read, is there room, is it allowed.
+The answer carries one code each, in order [MQTT-3.8.4-5], and precedes the retained
+messages it grants.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from broker.delivery import Delivery
+from broker.forms import choose
+from broker.matching.probe import passes
+from broker.subscription import GeoSubscription, Subscription
+from plugins.api import SubscribeRequest, Verdict
+from protocol.conditions import FAILURE, NOT_AUTHORISED, QUOTA, Conditions, Refused
+from protocol.errors import BadValue, ProtocolError
+from protocol.geometry import Place, buffer_metres
+from protocol.relations import DE9IM, DISJOINT, DWITHIN
+
+if TYPE_CHECKING:
+    from broker.link import Link
+
+log = logging.getLogger("geomqtt.subscribe")
+
+Maker = Callable[[], Subscription]  # reads one entry; raises BadValue if it cannot be granted
+
+
+class Grants:
+    """The subscriptions of one packet on their way to being granted."""
+
+    def __init__(self, link: Link, answer: Callable[[bytes], bytes]) -> None:
+        self._link = link
+        self._answer = answer
+        self._codes: list[int] = []
+        self._granted: list[Subscription] = []
+
+    def settle(self, makers: Sequence[Maker]) -> Awaitable[None] | None:
+        """Judge all entries and answer; wait only where a plugin must."""
+        for position, maker in enumerate(makers):
+            wanted = self._read(maker)
+            verdict = self._ask(wanted)
+            if inspect.isawaitable(verdict):
+                return self._settle_later(wanted, verdict, makers[position + 1 :])
+            self._decide(wanted, verdict is not False)
+        self._finish()
+        return None
+
+    async def _settle_later(
+        self,
+        wanted: Subscription | Refused,
+        verdict: Awaitable[bool | None],
+        makers: Sequence[Maker],
+    ) -> None:
+        self._decide(wanted, await verdict is not False)
+        rest = self.settle(makers)
+        if rest is not None:
+            await rest
+
+    def _read(self, maker: Maker) -> Subscription | Refused:
+        session = self._link.joined
+        try:
+            wanted = maker()
+        except Refused as refused:
+            return refused
+        except BadValue as error:
+            return Refused(FAILURE, str(error))
+        limit = self._link.broker.config.limits.max_subscriptions
+        held = len(session.subscriptions) + len(self._granted)
+        if 0 < limit <= held and wanted.key not in session.subscriptions:
+            self._link.broker.counters.other["subscriptions_exceeded"] += 1
+            return Refused(QUOTA, f"limit of {limit} subscriptions")
+        return wanted
+
+    def _ask(self, wanted: Subscription | Refused) -> Verdict:
+        hooks = self._link.broker.hooks
+        if isinstance(wanted, Refused) or not hooks.authorise_subscribe:
+            return None
+        return hooks.decide(
+            hooks.authorise_subscribe, "authorise_subscribe", self._link.client, request_of(wanted)
+        )
+
+    def _decide(self, wanted: Subscription | Refused, allowed: bool) -> None:
+        if isinstance(wanted, Subscription) and allowed:
+            self._codes.append(wanted.qos)
+            self._granted.append(wanted)
+            return
+        if isinstance(wanted, Subscription):
+            wanted = Refused(NOT_AUTHORISED, "not authorised to subscribe")
+        link = self._link
+        log.info("client %s: subscription refused: %s", link.name, wanted)
+        link.broker.counters.other["subscriptions_refused"] += 1
+        if link.v31:
+            raise ProtocolError(f"subscription refused: {wanted}")  # MQTT 3.1 has no failure code
+        self._codes.append(wanted.code)
+
+    def _finish(self) -> None:
+        link = self._link
+        broker = link.broker
+        for subscription in self._granted:
+            broker.router.subscribe(subscription)
+            if subscription.session.row:
+                broker.store.add_subscription(subscription)
+                link.hold()
+        link.send(self._answer(bytes(self._codes)))
+        for subscription in self._granted:
+            if subscription.group is None:  # a shared subscription gets no retained messages
+                send_retained(link, subscription)
+
+
+def request_of(subscription: Subscription) -> SubscribeRequest:
+    """Say what a subscription asks for in the terms of an authoriser."""
+    if not isinstance(subscription, GeoSubscription):
+        return SubscribeRequest(subscription.topic_filter, subscription.qos)
+    conditions = subscription.geo
+    return SubscribeRequest(
+        subscription.topic_filter,
+        subscription.qos,
+        bounds_of(conditions),
+        any(test.of_publisher for test in conditions.spatial),
+    )
+
+
+def bounds_of(conditions: Conditions) -> tuple[Place, ...]:
+    """Give the places in which a matching event must lie; () if it may lie anywhere."""
+    places = []
+    for test in conditions.spatial:
+        if test.place is None or test.of_publisher or test.relation in (DISJOINT, DE9IM):
+            continue
+        reach = float(test.operand or 0) if test.relation == DWITHIN else 0.0
+        places.append(buffer_metres(test.place, reach) if reach else test.place)
+    return tuple(places)
+
+
+def send_retained(link: Link, subscription: Subscription) -> None:
+    """Send the retained messages that a new subscription matches [MQTT-3.3.1-6].
+
+    They are tested with the place and time they had on arrival, and go out in this
+    subscription's form.
+    """
+    broker = link.broker
+    session = subscription.session
+    geo = [subscription] if isinstance(subscription, GeoSubscription) else []
+    form = choose(geo, plain=False)
+    for message in broker.retained.match(subscription.topic_filter):
+        if geo and not passes(geo[0].geo, broker.router.probe(message), session.place):
+            continue
+        if broker.router.admitted(session, message) and broker.may_receive(session, message):
+            qos = min(message.qos, subscription.qos)
+            session.deliver(Delivery(message, qos, retain=True, form=form))
