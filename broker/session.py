@@ -174,6 +174,10 @@ class Session:
                 self.broker.store.mark_released(entry[1])
         link = self.link
         if link is not None:
+            if entry is not None and entry[1]:
+                # PUBREL lets the client forget the id. If we forgot the PUBREC afterwards, the
+                # message would go out again and be taken for a new one.
+                link.hold()
             link.send(pubrel(packet_id))
 
     def completed(self, packet_id: int) -> None:

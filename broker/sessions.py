@@ -57,6 +57,8 @@ class Sessions:
         present = False
         if session is not None:
             if clean or session.clean or session.username != username:
+                if session.row:
+                    link.hold()  # CONNACK says that the old session is gone for good
                 self.end(session)
                 session = None
             else:

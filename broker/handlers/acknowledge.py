@@ -34,8 +34,10 @@ def handle_pubrel(link: Link, packet: Pubrel) -> None:
     if session.incoming and packet.packet_id in session.incoming:
         session.incoming.discard(packet.packet_id)
         if session.row:
+            # After PUBCOMP the client may use the id again: we must not know it any more.
             link.broker.store.remove_incoming(session, packet.packet_id)
             link.hold()
+            link.broker.store.depends(link)
     link.send(pubcomp(packet.packet_id))
 
 

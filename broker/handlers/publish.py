@@ -43,6 +43,9 @@ def handle_publish(link: Link, packet: Publish) -> Awaitable[None] | None:
         if incoming is None:
             incoming = session.incoming = set()
         if packet.packet_id in incoming:  # [MQTT-4.3.3-2]: had it, once is enough
+            if session.row and broker.store.dirty:  # had it, but perhaps not on disk yet
+                link.hold()
+                broker.store.depends(link)
             link.send(pubrec(packet.packet_id))
             return None
         if 0 < broker.config.limits.max_incoming_qos2 <= len(incoming):
@@ -157,7 +160,11 @@ def accept(link: Link, packet: Publish, message: Message) -> None:
         return
     store = broker.store
     if store.failing and changed is not None and broker.must_be_kept(changed):
-        raise ProtocolError("message cannot be kept: the store is failing")
+        counters = broker.counters
+        counters.other["messages_unkept"] += 1
+        log.warning("client %s: its message cannot be kept: closed", link.name)
+        link.close("its message cannot be kept")
+        return
     before = store.told
     acknowledge(link, packet)
     if changed is not None:

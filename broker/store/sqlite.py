@@ -324,7 +324,7 @@ class SqliteStore(Store):
         if self._checkpoint is not None and not self._checkpoint.is_alive():
             self._checkpoint = None
             # The thread has moved all but the newest pages; starting the log over is quick now.
-            self._try("PRAGMA wal_checkpoint(RESTART)")
+            self._try("PRAGMA wal_checkpoint(TRUNCATE)")
         elif self._checkpoint is None and self._wal_bytes() > CHECKPOINT_BYTES:
             self._checkpoint = threading.Thread(target=self._run_checkpoint, name="checkpoint")
             self._checkpoint.start()
