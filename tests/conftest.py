@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,47 @@ from pathlib import Path
 import pytest
 
 READY = "geomqtt ready: "
+
+# What a test says it needs, and how to tell that it is there.
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS: dict[str, Callable[[], bool]] = {
+    "mosquitto": lambda: shutil.which("mosquitto_pub") is not None,
+    "java": lambda: shutil.which("java") is not None,
+    "chromium": lambda: bool(shutil.which("chromium") and shutil.which("chromedriver")),
+    "mqttjs": lambda: (ROOT / ".tools/node/node_modules/mqtt").is_dir(),
+}
+not_run = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Set aside the tests whose tools are missing; they are named at the end."""
+    missing = {name for name, present in TOOLS.items() if not present()}
+    kept, aside = [], []
+    counts: dict[str, int] = {}
+    for item in items:
+        wanted = {name for mark in item.iter_markers("needs") for name in mark.args} & missing
+        (aside if wanted else kept).append(item)
+        for name in wanted:
+            counts[name] = counts.get(name, 0) + 1
+    items[:] = kept
+    config.stash[not_run] = counts
+    if aside:
+        config.hook.pytest_deselected(items=aside)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was not run."""
+    for name, count in terminalreporter.config.stash.get(not_run, {}).items():
+        terminalreporter.write_line(f"NOT RUN: {count} tests need {name}", red=True)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Where nothing may be left out, what was not run is a failure."""
+    left_out = session.config.stash.get(not_run, {})
+    if left_out and os.environ.get("GEOMQTT_NOTHING_LEFT_OUT") and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
