@@ -5,6 +5,7 @@ applies every filter again to what comes. So times are widened to whole millisec
 and what is not understood is left alone.
 """
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -56,12 +57,24 @@ class Pushed:
             return True
         return False
 
+    def exact(self, bound: GreaterThanOrEqual | LessThan) -> None:
+        """Apply a bound that nobody will test again."""
+        column, moment = bound.attribute[0], bound.value.timestamp()
+        milliseconds = math.ceil(moment * 1000)
+        low = isinstance(bound, GreaterThanOrEqual)
+        self._conditions.append((f"{_TIMES[column]} {'>=' if low else '<'} ?", (milliseconds,)))
+        if column == "received":
+            self._between(
+                _utc_day(moment) if low else self._first_day,
+                self._last_day if low else _utc_day(moment),
+            )
+
     def _push_time(self, column: str, given: Filter) -> bool:
         value = getattr(given, "value", None)
         if not isinstance(value, datetime):
             return False
-        moment = int(value.timestamp() * 1000)
-        day = (value.astimezone() if value.tzinfo is None else value).timestamp()
+        seconds = value.timestamp()
+        moment = int(seconds * 1000)
         low = isinstance(given, GreaterThan | GreaterThanOrEqual | EqualTo)
         high = isinstance(given, LessThan | LessThanOrEqual | EqualTo)
         if low:
@@ -70,8 +83,8 @@ class Pushed:
             self._conditions.append((f"{_TIMES[column]} <= ?", (moment + 1,)))
         if column == "received":
             self._between(
-                _utc_day(day - 0.001) if low else self._first_day,
-                _utc_day(day + 0.001) if high else self._last_day,
+                _utc_day(seconds - 0.001) if low else self._first_day,
+                _utc_day(seconds + 0.001) if high else self._last_day,
             )
         return low or high
 

@@ -186,6 +186,12 @@ def received_at(path: str, row_id: int) -> int | None:
     return None if row is None else int(row[0])
 
 
+def segment_topics(path: str) -> list[str]:
+    """List the topics that occur in a segment."""
+    with open_segment(path) as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM topic")]
+
+
 def is_sound(path: str) -> bool:
     """Read every page of a segment: costly, so only after a read has failed."""
     try:
