@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from broker.config import Config
+from broker.config import Config, Limits
 from broker.config import Listener as ListenerSettings
 from broker.counters import Counters
 from broker.deadlines import Deadlines
@@ -35,6 +35,7 @@ from protocol.conditions import Spatial, geo_from_text
 from protocol.errors import BadValue
 from protocol.geo import Location
 from protocol.geometry import Place, circle
+from protocol.machine import State
 from protocol.message import Message
 from protocol.mqttg import UNUSABLE, Dialect
 from protocol.relations import RELATIONS
@@ -48,18 +49,21 @@ WILL_GRACE_S = 10.0  # how long clients have to return after a restart before th
 class OpenListener:
     """A listener with what its links need to know."""
 
-    def __init__(
-        self, settings: ListenerSettings, max_levels: int, max_vertices: int, *, anonymous: bool
-    ) -> None:
+    def __init__(self, settings: ListenerSettings, limits: Limits, *, anonymous: bool) -> None:
         self.settings = settings
         self.anonymous = anonymous  # a client without user name is let in
         self.connections = 0
+        self.set_limits(limits)
+
+    def set_limits(self, limits: Limits) -> None:
+        """Read packets within these limits."""
+        settings = self.settings
         self.dialect = Dialect(
             geo=settings.geo,
             little_endian=settings.mqttg_byte_order == "little",
             location_after_fixed_header=settings.mqttg_position == "after-fixed-header",
-            max_levels=max_levels,
-            max_vertices=max_vertices,
+            max_levels=limits.max_topic_levels,
+            max_vertices=limits.max_vertices,
         )
 
 
@@ -109,10 +113,7 @@ class Broker:
         self.publishers_paused = False
         self.stopping = False
         self.clients_maximum = 0
-        self.max_inflight = config.limits.max_inflight or 65_535
-        self.max_packet_size = config.limits.max_packet_size
-        self.paced = config.limits.messages_per_s > 0
-        self.fast_lane_open = self.hooks.frames_suffice and not self.paced
+        self.set_limits(config.limits)
         self._addresses: Counter[str] = Counter()
         self._connects: tuple[int, int] = (0, 0)  # this second, and how many came in it
         self._accepted: list[Accepted] = []
@@ -120,6 +121,17 @@ class Broker:
         # client id -> user name and will, of clients connected when the broker last ended
         self.orphaned_wills: dict[str, tuple[str | None, Message]] = {}
         self._tasks: set[asyncio.Future[None]] = set()
+
+    def set_limits(self, limits: Limits) -> None:
+        """Hold everybody to these limits from now on; connections that are open stay."""
+        self.config.limits = limits
+        self.max_inflight = limits.max_inflight or 65_535
+        self.max_packet_size = limits.max_packet_size
+        self.paced = limits.messages_per_s > 0
+        self.fast_lane_open = self.hooks.frames_suffice and not self.paced
+        for link in self.links:
+            link.transport.set_write_buffer_limits(high=limits.max_outbox_bytes)
+            link.fast = self.fast_lane_open and link.state is State.CONNECTED
 
     # Links
 

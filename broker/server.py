@@ -42,8 +42,15 @@ class StartError(Exception):
 class Server:
     """A broker with its sockets."""
 
-    def __init__(self, config: Config, plugins: list[Plugin] | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        plugins: list[Plugin] | None = None,
+        reread: Callable[[], Config] | None = None,
+    ) -> None:
         self.config = config
+        self._reread = reread  # reads the configuration again, for its limits
+        self._listeners: list[OpenListener] = []
         self._plugins = plugins if plugins is not None else []
         self._servers: list[asyncio.AbstractServer] = []
         self._contexts: list[tuple[ssl.SSLContext, Listener]] = []
@@ -104,12 +111,8 @@ class Server:
         if not settings.name:
             settings.name = settings.path or f"{settings.kind}:{settings.port}"
         limits = self.config.limits
-        listener = OpenListener(
-            settings,
-            limits.max_topic_levels,
-            limits.max_vertices,
-            anonymous=self.config.anonymous(settings),
-        )
+        listener = OpenListener(settings, limits, anonymous=self.config.anonymous(settings))
+        self._listeners.append(listener)
 
         def make_link() -> Link:
             return Link(self.broker, listener)
@@ -167,9 +170,19 @@ class Server:
                 log.exception("internal error in a timer")
 
     def reload(self) -> None:
-        """Read users, rules and certificates again; what is broken stays as it was."""
+        """Read users, rules, certificates and limits again; what is broken stays as it was."""
+        if self._reread is not None:
+            try:
+                limits = self._reread().limits
+            except ConfigError as error:
+                log.error("reload: %s: keeping the old limits", error)
+            else:
+                self.broker.set_limits(limits)
+                for opened in self._listeners:
+                    opened.set_limits(limits)
         for context, listener in self._contexts:
             try:
+                tls.context(listener)  # half a pair of files must not get into the one in use
                 tls.load(context, listener)
             except ConfigError as error:
                 log.error("reload: %s: keeping the old certificate", error)
@@ -218,10 +231,13 @@ def _why_not(settings: Listener, error: OSError) -> str:
 
 
 async def run(
-    config: Config, plugins: list[Plugin] | None = None, ready: Callable[[str], None] = print
+    config: Config,
+    plugins: list[Plugin] | None = None,
+    ready: Callable[[str], None] = print,
+    reread: Callable[[], Config] | None = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
-    server = Server(config, plugins)
+    server = Server(config, plugins, reread)
     await server.start()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -56,7 +56,13 @@ def run(args: argparse.Namespace) -> int:
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     try:
-        uvloop.run(run_server(config, ready=lambda line: print(line, flush=True)))
+        uvloop.run(
+            run_server(
+                config,
+                ready=lambda line: print(line, flush=True),
+                reread=lambda: configure(args),
+            )
+        )
     except StartError as error:
         print(f"geomqtt: {error}", file=sys.stderr)
         return 2
