@@ -121,7 +121,7 @@ class Server:
         if settings.kind in ("ws", "wss"):
 
             def factory() -> asyncio.BaseProtocol:
-                return WebSocketProtocol(make_link, settings.ws_path, limits.max_packet_size)
+                return WebSocketProtocol(make_link, settings.ws_path, self.broker.max_packet_size)
 
         loop = asyncio.get_running_loop()
         context = None
