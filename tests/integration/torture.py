@@ -217,8 +217,8 @@ def _compare(report: Report, publishers: list[Publisher], subscribers: list[Subs
             report.again += received.again
         for publisher in publishers:
             for topic, number in sorted(publisher.acknowledged):
-                received = subscriber.topics.get(topic)
-                if topic.startswith("t/") and (received is None or number > received.last):
+                arrived = subscriber.topics.get(topic)
+                if topic.startswith("t/") and (arrived is None or number > arrived.last):
                     report.broken.append(f"{subscriber.client_id}: {topic} {number} is lost")
                     break
 
