@@ -46,7 +46,6 @@ class Listener(Base):
     require_certificate: bool = False
     use_identity_as_username: bool = False
     max_connections: int = 0  # 0: only the limit for all listeners
-    mount_point: str = ""
     geo: bool = True
     mqttg_byte_order: Literal["big", "little"] = "big"
     mqttg_position: Literal["after-variable-header", "after-fixed-header"] = "after-variable-header"
