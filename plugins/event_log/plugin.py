@@ -237,22 +237,24 @@ class EventLog(Plugin):
             return
         process.buffer += data
         whole = len(process.buffer) // ACKNOWLEDGEMENT.size * ACKNOWLEDGEMENT.size
-        for sequence, events in ACKNOWLEDGEMENT.iter_unpack(process.buffer[:whole]):
+        for sequence, events, lost in ACKNOWLEDGEMENT.iter_unpack(process.buffer[:whole]):
             if sequence == READY:
                 process.ready = True
                 self._ready.set()
                 self._send()
             else:
-                self._acknowledged(sequence, events)
+                self._acknowledged(sequence, events, lost)
         process.buffer = process.buffer[whole:]
 
-    def _acknowledged(self, sequence: int, events: int) -> None:
+    def _acknowledged(self, sequence: int, events: int, lost: int) -> None:
         self._deaths = 0
         kept = self._kept
         while kept and kept[0][0] <= sequence:
             self._kept_bytes -= len(kept.popleft()[2])
         if events:
             self._broker.count("event_log_events_total", events)
+        if lost:
+            self._broker.count("event_log_lost_total", lost)
         self._after_release()
 
     def _after_release(self) -> None:

@@ -12,8 +12,9 @@ without a place, `extra` is None unless a point and an instant do not say all: s
 Marshal is what the interpreter itself reads and writes compiled code with: three times as
 fast as the next best for tuples of plain values, and both ends are this interpreter.
 
-The writer answers with acknowledgements of `sequence u64, events u64`: everything up to
-that batch is committed, and that many events were written since the last one.
+The writer answers with acknowledgements of `sequence u64, events u64, lost u64`: everything
+up to that batch is committed, so many events were written since the last one, and so many
+could not be.
 """
 
 import marshal
@@ -29,7 +30,7 @@ from protocol.geometry import Place
 from protocol.message import Message
 
 HEADER = Struct("<IQI")
-ACKNOWLEDGEMENT = Struct("<QQ")
+ACKNOWLEDGEMENT = Struct("<QQQ")
 READY = 0  # the sequence of the first acknowledgement of a writer; batches count from 1
 _MARSHAL_VERSION = 2  # from 3 on every object is looked up in a table, for sharing
 

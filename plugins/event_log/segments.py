@@ -21,10 +21,21 @@ _EPOCH = date(1970, 1, 1)
 class SegmentError(Exception):
     """A segment that cannot be used; the message begins with its path."""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: Path, reason: str, *, damaged: bool = True) -> None:
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+        self.damaged = damaged  # or foreign: the file itself, not the disk or a lock
+
+
+def is_damage(error: Exception, *, on_opening: bool = False) -> bool:
+    """Tell what is wrong with a file from what a lock, the disk or a permission did."""
+    if isinstance(error, SegmentError):
+        return error.damaged
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details
+    if on_opening and code == sqlite3.SQLITE_ERROR:  # tables that should be there are not
+        return True
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @value
@@ -103,7 +114,7 @@ def opened(segment: Segment, *, for_delete: bool = False) -> Iterator[sqlite3.Co
         finally:
             connection.close()
     except sqlite3.DatabaseError as error:
-        raise SegmentError(path, str(error)) from error
+        raise SegmentError(path, str(error), damaged=is_damage(error, on_opening=True)) from error
 
 
 def _connect(segment: Segment, mode: str) -> sqlite3.Connection:

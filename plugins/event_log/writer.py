@@ -15,6 +15,7 @@ the last seconds, but leaves every segment whole; "off" trusts the machine not t
 """
 
 import fcntl
+import gc
 import logging
 import os
 import select
@@ -36,6 +37,7 @@ from plugins.event_log.segments import (
     SegmentError,
     day_of,
     folder_of,
+    is_damage,
     now_ms,
     prune,
     segment_of,
@@ -49,6 +51,13 @@ BURST_BYTES = 16 << 20  # written at once at the latest
 HOUSEKEEPING_S = 30.0
 RETRY_S = 1.0
 LOCK_NAME = ".writer.lock"
+# What SQLite says against values, not against the file: trying again would not help.
+UNSUITABLE = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -78,7 +87,7 @@ class Writer:
         self._segment: SegmentWriter | None = None
 
     def write(self, batches: list[Batch]) -> int:
-        """Write batches and commit; give the number of rows. All that is new, or nothing."""
+        """Write what is new in batches, one commit a day; give the number of rows."""
         by_day: dict[date, list[tuple[int, list[Any]]]] = {}
         for batch in batches:
             for number, records in _by_day(batch.records()).items():
@@ -119,15 +128,9 @@ class Writer:
         try:
             self._segment = self._made(path, day)
         except SegmentError as error:
-            if not path.exists() or "locked" in error.reason or "full" in error.reason:
+            if not error.damaged:
                 raise
-            # Whatever it is, it is not ours to write to, and events of today must go somewhere.
-            aside = path.with_name(f"{path.name}.unusable-{now_ms()}")
-            for suffix in ("", "-wal", "-shm"):
-                part = path.with_name(path.name + suffix)
-                if part.exists():
-                    part.rename(f"{aside}{suffix}")
-            log.error("%s; it was set aside as %s", error, aside.name)
+            _set_aside(path, error)
             self._segment = self._made(path, day)
         return self._segment
 
@@ -135,11 +138,13 @@ class Writer:
         options = self.options
         return SegmentWriter(path, day, options.session, options.wanted, options.synchronous)
 
-    def recover(self) -> None:
+    def recover(self, error: Exception) -> None:
         """Let go of the segment after an error; the next burst opens it again."""
-        if self._segment is not None:
-            self._segment.abandon()
-            self._segment = None
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            segment.abandon()
+            if is_damage(error):
+                _set_aside(segment.path, error)
 
     def keep_house(self) -> None:
         """Close a day that is over, and delete what is too old or too much."""
@@ -155,6 +160,16 @@ class Writer:
         segment, self._segment = self._segment, None
         if segment is not None:
             segment.close()
+
+
+def _set_aside(path: Path, error: Exception) -> None:
+    """Move a file out of the way: events of today must go somewhere, and it may be of use."""
+    aside = f"{path.name}.unusable-{now_ms()}"
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(path.with_name(aside + suffix))
+    log.error("%s; it was set aside as %s", error, aside)
 
 
 def _by_day(records: list[Any]) -> dict[int, list[Any]]:
@@ -181,7 +196,7 @@ class Process:
     def run(self) -> None:
         """Work until the broker closes the pipe."""
         self._writer.keep_house()
-        self._acknowledge(READY, 0)
+        self._acknowledge(READY)
         poll = select.poll()
         poll.register(self._source, select.POLLIN | select.POLLHUP)
         due = housekeeping = time.monotonic() + HOUSEKEEPING_S
@@ -192,6 +207,7 @@ class Process:
                 continue
             if now >= housekeeping:
                 self._keep_house()
+                gc.collect()
                 housekeeping = now + HOUSEKEEPING_S
             wake = due if self._batches else housekeeping
             if not poll.poll(max(0.0, wake - now) * 1000 + 1):
@@ -209,29 +225,49 @@ class Process:
         self._writer.close()
 
     def _burst(self) -> None:
-        """Write what was gathered; as long as the disk refuses, try again."""
+        """Write what was gathered, and say so."""
+        batches, self._batches, self._bytes = self._batches, [], 0
+        lost = 0
+        try:
+            rows = self._written(batches)
+        except Exception:
+            # One bad batch must not take the others with it.
+            log.exception("a batch cannot be written; trying them one by one")
+            rows = 0
+            for batch in batches:
+                try:
+                    rows += self._written([batch])
+                except Exception:
+                    log.exception("batch of %s events cannot be written", batch.events)
+                    lost += batch.events
+        self._acknowledge(batches[-1].sequence, rows, lost)
+
+    def _written(self, batches: list[Batch]) -> int:
+        """Write batches; as long as the disk refuses, try again."""
         while True:
             try:
-                rows = self._writer.write(self._batches)
-                break
+                return self._writer.write(batches)
+            except UNSUITABLE as error:
+                self._writer.recover(error)
+                raise
             except (sqlite3.DatabaseError, SegmentError, OSError) as error:
                 log.error("cannot write: %s; trying again", error)
-                self._writer.recover()
+                self._writer.recover(error)
                 time.sleep(RETRY_S)
-        self._acknowledge(self._batches[-1].sequence, rows)
-        self._batches = []
-        self._bytes = 0
+            except Exception as error:
+                self._writer.recover(error)
+                raise
 
     def _keep_house(self) -> None:
         try:
             self._writer.keep_house()
         except (sqlite3.DatabaseError, OSError) as error:
             log.error("cannot tidy up: %s", error)
-            self._writer.recover()
+            self._writer.recover(error)
 
-    def _acknowledge(self, sequence: int, rows: int) -> None:
+    def _acknowledge(self, sequence: int, rows: int = 0, lost: int = 0) -> None:
         try:
-            os.write(self._answers, ACKNOWLEDGEMENT.pack(sequence, rows))
+            os.write(self._answers, ACKNOWLEDGEMENT.pack(sequence, rows, lost))
         except BrokenPipeError:
             log.debug("the broker has gone; writing what it left")
 
@@ -244,6 +280,8 @@ def main() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # Rows are tuples by the million and make no cycles: looking for some costs a seventh.
+    gc.disable()
     options = msgspec.json.decode(sys.argv[1], type=Options)
     folder = folder_of(options.data_dir)
     try:
