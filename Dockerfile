@@ -9,9 +9,7 @@ FROM python:3.11-slim
 RUN useradd --system --uid 10001 --home-dir /data geomqtt \
     && mkdir -p /data /etc/geomqtt && chown geomqtt /data
 COPY --from=build /wheels /wheels
-# GEOMQTT_EXTRAS=[spark] adds the exporter; it needs Java (default-jre-headless) as well.
-ARG GEOMQTT_EXTRAS=""
-RUN pip install --no-cache-dir "$(echo /wheels/*.whl)${GEOMQTT_EXTRAS}" && rm -r /wheels
+RUN pip install --no-cache-dir "$(echo /wheels/*.whl)" && rm -r /wheels
 COPY docker/container.toml /etc/geomqtt/geomqtt.toml
 USER geomqtt
 VOLUME /data
