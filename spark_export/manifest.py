@@ -118,8 +118,8 @@ class Manifest:
         done = {int(name[:8]) for name in self.target.names(FOLDER) if name.endswith(".done")}
         for number in sorted(numbers - done):
             self._settle(number, _entry_from(self._read(number)))
-        for name in self.target.names(STAGING):
-            if not name.endswith(".lock") and self._is_orphan(name):
+        for name in sorted({name.removesuffix(".lock") for name in self.target.names(STAGING)}):
+            if self._is_orphan(name):
                 self.target.remove(f"{STAGING}/{name}")
                 self.target.remove(f"{STAGING}/{name}.lock")
         return len(numbers - done)
@@ -162,13 +162,20 @@ class Manifest:
             yield
             return
         path = self.target.url(f"{STAGING}/{name}.lock")
-        try:
-            descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
-        except OSError as error:
-            raise ExportError(f"cannot write to {self.target.root}: {error.strerror}") from error
-        try:
+        while True:
+            try:
+                descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+            except OSError as error:
+                raise ExportError(
+                    f"cannot write to {self.target.root}: {error.strerror}"
+                ) from error
             # The kernel lets go of it when the process dies, however it dies.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Between the two lines above it looked like an orphan's, and may be gone.
+            if os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                break
+            os.close(descriptor)
+        try:
             yield
         finally:
             os.close(descriptor)

@@ -156,7 +156,7 @@ def _traffic(
         drives = kind < 0.7
         vehicle, sensor = random.integers(0, VEHICLES, count), random.integers(0, SENSORS, count)
         # Every eighth sensor falls silent in the afternoon; another one speaks in its turn.
-        sensor += (sensor % 8 == 3) & (seconds > 52_000)
+        sensor -= (sensor % 8 == 3) & (seconds > 52_000)
         # Parked at night, and for half an hour at noon.
         driven = np.clip(seconds, 21_600, 43_200) + np.clip(seconds, 45_000, 72_000)
         angle = speed[vehicle] * driven + vehicle
