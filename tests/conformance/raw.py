@@ -125,7 +125,8 @@ class Clients:
 
     def keep(self, sock: socket.socket) -> Raw:
         """Take care of a socket that a test opened in its own way."""
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Packets that follow each other shall not wait for each other's acknowledgement.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client = Raw(sock)
         self._open.append(client)
         return client
