@@ -87,10 +87,16 @@ class Retained:
                 yield node.message
             for name in sorted(node.children):
                 if depth or not name.startswith("$"):  # [MQTT-4.7.2-1]
-                    yield from self._walk(node.children[name], levels, depth)
+                    yield from self._below(node.children[name])
         elif level == "+":
             for name in sorted(node.children):
                 if depth or not name.startswith("$"):
                     yield from self._walk(node.children[name], levels, depth + 1)
         elif level in node.children:
             yield from self._walk(node.children[level], levels, depth + 1)
+
+    def _below(self, node: _Node) -> Iterator[Message]:
+        if node.message is not None:
+            yield node.message
+        for name in sorted(node.children):
+            yield from self._below(node.children[name])
