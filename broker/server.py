@@ -67,7 +67,7 @@ class Server:
             if isinstance(store, SqliteStore):
                 restore(self.broker, store)
             for plugin in self._plugins:
-                await plugin.start(self.broker)
+                await self._start(plugin)
             for listener in self.config.listener:
                 await self._listen(listener)
         except (PluginError, ConfigError, StoreError) as error:
@@ -93,6 +93,15 @@ class Server:
                     self._every(self.config.sys_interval_s, sys_topics.publish), name="$SYS"
                 )
             )
+
+    async def _start(self, plugin: Plugin) -> None:
+        try:
+            await plugin.start(self.broker)
+        except PluginError:
+            raise
+        except Exception as error:
+            log.exception("plugin %s: start failed", type(plugin).__qualname__)
+            raise StartError(f"plugin {type(plugin).__qualname__}: {error!r}") from None
 
     def _open_store(self) -> Store:
         if not self.config.persistence:
