@@ -26,7 +26,7 @@ ESCAPES = {
     "v": "\v",
 }
 
-_TOKEN = re.compile(rb"%@(.)|%(.)|\\(.)|[%\\]\Z", re.DOTALL)
+_TOKEN = re.compile(rb"@(.)|%(.)|\\(.)|[@%\\]\Z", re.DOTALL)
 
 Now = Callable[[], datetime]
 
@@ -104,6 +104,8 @@ def formatted(text: str, message: Message, now: datetime) -> bytes:
 
     def convert(match: re.Match[bytes]) -> bytes:
         date, conversion, escape = match.groups()
+        if date == b"@":
+            return b"@"
         if date is not None:
             return now.strftime(f"%{date.decode('latin-1')}").encode()
         if conversion is not None:
