@@ -25,14 +25,17 @@ import re
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 from geomqtt import machine as m
 from geomqtt.errors import CannotConnect, ConnectionLost, ConnectRefused, SubscribeError
 from geomqtt.link import Address, Link, Transport, open_link
 from geomqtt.messages import Message, Messages
+from geomqtt.place_and_time import GeoConditions, GeometryLike, TimeLike, event_geo, geo_entry
 from protocol import packets as p
+from protocol.envelope import GeoEntry
 from protocol.errors import ProtocolError
+from protocol.geo import Location
 from protocol.topics import GEO_PREFIX, check_filter, check_topic
 from protocol.values import value
 
@@ -272,12 +275,28 @@ class Client:
     # What the application asks for
 
     async def publish(
-        self, topic: str, payload: bytes | str = b"", qos: int = 0, retain: bool = False
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        qos: int = 0,
+        retain: bool = False,
+        *,
+        at: GeometryLike | None = None,
+        time: TimeLike | None = None,
+        to: GeometryLike | None = None,
+        epsg: int | None = None,
     ) -> None:
-        """Publish; for QoS 1 and 2, return when the broker has taken the message over."""
+        """Publish; for QoS 1 and 2, return when the broker has taken the message over.
+
+        With `at` (where it happened), `time` (when) or `to` (only for those in there) it is a
+        geo event; which values are accepted is said in `geomqtt.place_and_time`.
+        """
         check_topic(topic)
         _check_qos(qos)
-        packet = p.Publish(topic, _payload(payload), qos, retain)
+        geo = None
+        if at is not None or time is not None or to is not None or epsg is not None:
+            geo = event_geo(at, time, to, epsg)
+        packet = p.Publish(topic, _payload(payload), qos, retain, geo=geo)
         if qos == 0:
             link = await self._until_connected()
             self._machine.publish(packet)
@@ -294,12 +313,18 @@ class Client:
             await self._answer(self._machine.publish(packet))
 
     async def subscribe(
-        self, filters: str | Iterable[str | tuple[str, int]], qos: int = 0
+        self,
+        filters: str | Iterable[str | tuple[str, int]],
+        qos: int = 0,
+        **conditions: Unpack[GeoConditions],
     ) -> tuple[int, ...]:
         """Subscribe to a filter, or to several with a QoS of their own if they have one.
 
         Returns the granted QoS of each; raises SubscribeError for the first one refused
-        (the others of the call stand).
+        (the others of the call stand). With conditions it is a geo subscription:
+
+            await client.subscribe("node/#", covers="BBOX(8.5,54.4,8.7,54.6)",
+                                   during="0 0 8 ? * MON-FRI/PT2H[Europe/Berlin]")
         """
         asked = [(each, qos) if isinstance(each, str) else each for each in _several(filters)]
         for topic_filter, wanted in asked:
@@ -308,17 +333,49 @@ class Client:
                 check_filter(topic_filter)
             _check_qos(wanted)
         await self._until_connected()
-        codes: tuple[int, ...] = await self._answer(self._machine.subscribe(asked))
+        if conditions:
+            entries = [geo_entry(each, wanted, conditions) for each, wanted in asked]
+            packet_id = self._machine.geo_subscribe(entries)
+        else:
+            packet_id = self._machine.subscribe(asked)
+        codes: tuple[int, ...] = await self._answer(packet_id)
         for (topic_filter, _), code in zip(asked, codes, strict=True):
             if code >= p.SUBSCRIBE_FAILURE:
                 raise SubscribeError(topic_filter, code, codes)
         return codes
 
-    async def unsubscribe(self, filters: str | Iterable[str]) -> None:
-        """Take subscriptions back."""
+    async def unsubscribe(
+        self,
+        filters: str | Iterable[str],
+        *,
+        all_geo: bool = False,
+        **conditions: Unpack[GeoConditions],
+    ) -> None:
+        """Take subscriptions back: plain ones, or the geo one that had these conditions.
+
+        `all_geo` takes back every geo subscription on these filters.
+        """
         asked = _several(filters)
         await self._until_connected()
-        await self._answer(self._machine.unsubscribe(asked))
+        if all_geo:
+            packet_id = self._machine.geo_unsubscribe([GeoEntry(each) for each in asked])
+        elif conditions:
+            entries = [geo_entry(each, 0, conditions) for each in asked]
+            packet_id = self._machine.geo_unsubscribe(entries)
+        else:
+            packet_id = self._machine.unsubscribe(asked)
+        await self._answer(packet_id)
+
+    def move(self, *, lat: float, lon: float, elev: float | None = None) -> None:
+        """Tell the broker where this client is (degrees in WGS 84, metres).
+
+        The last location is told again after every reconnect.
+        """
+        if not (abs(lat) <= 90 and abs(lon) <= 180):
+            raise ValueError(f"lat={lat!r}, lon={lon!r} is no place on earth")
+        self._machine.move(Location(lat, lon, float("nan") if elev is None else elev))
+        if self._machine.connected:
+            self._flush_soon()
 
     async def _answer(self, packet_id: int) -> Any:
         """Send what the machine has, and wait for what the broker says to a packet id."""

@@ -25,15 +25,27 @@ from typing import Any
 from protocol import packets as p
 from protocol.decode import decode_from_server
 from protocol.encode import PINGREQ, encode, puback, pubcomp, pubrec, pubrel
+from protocol.envelope import (
+    GeoEntry,
+    GeoSuback,
+    GeoSubscribe,
+    GeoUnsuback,
+    GeoUnsubscribe,
+    geopublish,
+    geosubscribe,
+    geounsubscribe,
+)
 from protocol.errors import OutOfOrder, ProtocolError
 from protocol.frames import FrameReader
 from protocol.geo import Location
-from protocol.mqttg import GEO
+from protocol.mqttg import Dialect
 from protocol.values import value
 
 MAX_PACKET_SIZE = 268_435_460  # the largest that MQTT can express
 # A broker may limit the size of a packet: many filters go out in several SUBSCRIBEs.
 FILTERS_PER_PACKET = 500
+# What a broker delivers has passed the limits of that broker; the client adds none.
+DIALECT = Dialect(max_vertices=1 << 31)
 
 
 @value
@@ -73,7 +85,7 @@ class PublishFailed:
 
 @value
 class RequestAnswered:
-    """The answer to SUBSCRIBE or UNSUBSCRIBE; no codes for the latter."""
+    """The answer to a request; UNSUBSCRIBE alone has no codes in its answer."""
 
     packet_id: int
     codes: tuple[int, ...]
@@ -106,6 +118,7 @@ class ClientMachine:
         self.connected = False
         self.unsent_bytes = 0  # of publishes since the last data_to_send
         self.subscriptions: dict[str, int] = {}  # filter -> QoS asked for
+        self.geo_subscriptions: dict[bytes, GeoEntry] = {}  # by their identity
         self._max_packet_size = max_packet_size
         self._reader = FrameReader(max_packet_size)
         self._outbox: list[bytes] = []
@@ -113,7 +126,7 @@ class ClientMachine:
         self._in_flight: dict[int, p.Publish] = {}  # sent, not acknowledged, in sending order
         self._released: dict[int, None] = {}  # PUBREC came, PUBCOMP did not, in that order
         self._received: set[int] = set()  # QoS 2 ids between PUBLISH and PUBREL
-        self._requests: dict[int, Any] = {}  # SUBSCRIBE and UNSUBSCRIBE without answer
+        self._requests: dict[int, Any] = {}  # subscriptions and the like without answer
         self._restored: set[int] = set()  # those of them that the machine made itself
 
     # Connections
@@ -147,7 +160,7 @@ class ClientMachine:
         """
         events: list[Event] = []
         for first, body in self._reader.receive_data(data):
-            packet = decode_from_server(first, body, GEO)
+            packet = decode_from_server(first, body, DIALECT)
             kind = type(packet)
             if not self.connected and kind is not p.Connack:
                 raise OutOfOrder(f"{kind.__name__.upper()} before CONNACK")
@@ -185,6 +198,14 @@ class ClientMachine:
         """Send an UNSUBSCRIBE; its packet id comes back in RequestAnswered."""
         return self._request(p.Unsubscribe(self._new_id(), tuple(filters)))
 
+    def geo_subscribe(self, entries: Iterable[GeoEntry]) -> int:
+        """Send a GEOSUBSCRIBE; its packet id comes back in RequestAnswered."""
+        return self._request(GeoSubscribe(self._new_id(), tuple(entries)))
+
+    def geo_unsubscribe(self, entries: Iterable[GeoEntry]) -> int:
+        """Send a GEOUNSUBSCRIBE; its packet id comes back in RequestAnswered."""
+        return self._request(GeoUnsubscribe(self._new_id(), tuple(entries)))
+
     def ping(self) -> None:
         """Send a PINGREQ."""
         self._outbox.append(PINGREQ)
@@ -208,7 +229,7 @@ class ClientMachine:
         return packet_id
 
     def _encoded(self, packet: Any) -> bytes:
-        data = encode(packet)
+        data = _encode(packet)
         if len(data) > self._max_packet_size:
             raise ValueError(f"packet of {len(data)} bytes, limit is {self._max_packet_size}")
         return data
@@ -240,9 +261,9 @@ class ClientMachine:
             self._start_without_session(events)
         # What was subscribed first, then what was asked since, then what that may deliver.
         for packet_id in sorted(self._requests, key=lambda each: each not in self._restored):
-            self._outbox.append(encode(self._requests[packet_id]))
+            self._outbox.append(_encode(self._requests[packet_id]))
         for publish in self._in_flight.values():
-            self._outbox.append(encode(replace(publish, dup=True)))  # [MQTT-3.3.1-1]
+            self._outbox.append(_encode(replace(publish, dup=True)))  # [MQTT-3.3.1-1]
 
     def _start_without_session(self, events: list[Event]) -> None:
         """Bring a broker that remembers nothing to where we think we are."""
@@ -252,12 +273,15 @@ class ClientMachine:
             self._in_flight.pop(packet_id, None)
             events.append(PublishFailed(packet_id))
         self._released.clear()
-        filters = list(self.subscriptions.items())
+        filters, entries = tuple(self.subscriptions.items()), tuple(self.geo_subscriptions.values())
         for start in range(0, len(filters), FILTERS_PER_PACKET):
-            packet_id = self._new_id()
-            packet = p.Subscribe(packet_id, tuple(filters[start : start + FILTERS_PER_PACKET]))
-            self._requests[packet_id] = packet
-            self._restored.add(packet_id)
+            self._restore(p.Subscribe(self._new_id(), filters[start : start + FILTERS_PER_PACKET]))
+        for entry in entries:  # one by one: a fence may be large
+            self._restore(GeoSubscribe(self._new_id(), (entry,)))
+
+    def _restore(self, request: Any) -> None:
+        self._requests[request.packet_id] = request
+        self._restored.add(request.packet_id)
 
     def _receive_publish(self, packet: p.Publish, events: list[Event]) -> None:
         if packet.qos == 0:
@@ -295,30 +319,59 @@ class ClientMachine:
             events.append(PublishCompleted(packet.packet_id))
 
     def _receive_suback(self, packet: p.Suback, events: list[Event]) -> None:
-        request = self._requests.get(packet.packet_id)
-        if not isinstance(request, p.Subscribe) or len(request.filters) != len(packet.codes):
-            raise OutOfOrder("SUBACK that answers no SUBSCRIBE of ours")
-        del self._requests[packet.packet_id]
-        restored = packet.packet_id in self._restored
+        request = self._answered_request(packet, p.Subscribe)
+        self._check_codes(packet, len(request.filters))
         for (topic_filter, qos), code in zip(request.filters, packet.codes, strict=True):
             if code < p.SUBSCRIBE_FAILURE:
                 self.subscriptions[topic_filter] = qos
-            elif restored:
+            elif packet.packet_id in self._restored:
                 self.subscriptions.pop(topic_filter, None)
                 events.append(SubscriptionLost(topic_filter, code))
-        if restored:
-            self._restored.discard(packet.packet_id)
-        else:
-            events.append(RequestAnswered(packet.packet_id, packet.codes))
+        self._tell_answer(packet.packet_id, packet.codes, events)
+
+    def _receive_geosuback(self, packet: GeoSuback, events: list[Event]) -> None:
+        request = self._answered_request(packet, GeoSubscribe)
+        self._check_codes(packet, len(request.entries))
+        for entry, code in zip(request.entries, packet.codes, strict=True):
+            if code < p.SUBSCRIBE_FAILURE:
+                self.geo_subscriptions[entry.identity] = entry
+            elif packet.packet_id in self._restored:
+                self.geo_subscriptions.pop(entry.identity, None)
+                events.append(SubscriptionLost(entry.topic_filter, code))
+        self._tell_answer(packet.packet_id, packet.codes, events)
 
     def _receive_unsuback(self, packet: p.Unsuback, events: list[Event]) -> None:
-        request = self._requests.get(packet.packet_id)
-        if not isinstance(request, p.Unsubscribe):
-            raise OutOfOrder("UNSUBACK that answers no UNSUBSCRIBE of ours")
-        del self._requests[packet.packet_id]
-        for topic_filter in request.filters:
+        for topic_filter in self._answered_request(packet, p.Unsubscribe).filters:
             self.subscriptions.pop(topic_filter, None)
-        events.append(RequestAnswered(packet.packet_id, ()))
+        self._tell_answer(packet.packet_id, (), events)
+
+    def _receive_geounsuback(self, packet: GeoUnsuback, events: list[Event]) -> None:
+        request = self._answered_request(packet, GeoUnsubscribe)
+        self._check_codes(packet, len(request.entries))
+        for entry in request.entries:
+            for identity, held in list(self.geo_subscriptions.items()):
+                if identity == entry.identity or (
+                    entry.names_all and held.topic_filter == entry.topic_filter
+                ):
+                    del self.geo_subscriptions[identity]
+        self._tell_answer(packet.packet_id, packet.codes, events)
+
+    def _answered_request(self, packet: Any, kind: type) -> Any:
+        request = self._requests.get(packet.packet_id)
+        if not isinstance(request, kind):
+            raise OutOfOrder(f"{type(packet).__name__.upper()} that answers no request of ours")
+        return request
+
+    def _check_codes(self, packet: Any, count: int) -> None:
+        if len(packet.codes) != count:
+            raise OutOfOrder(f"{type(packet).__name__.upper()} with {len(packet.codes)} codes")
+
+    def _tell_answer(self, packet_id: int, codes: tuple[int, ...], events: list[Event]) -> None:
+        del self._requests[packet_id]
+        if packet_id in self._restored:
+            self._restored.discard(packet_id)
+        else:
+            events.append(RequestAnswered(packet_id, codes))
 
     def _receive_pingresp(self, packet: p.Pingresp, events: list[Event]) -> None:
         """Any byte from the broker shows that it lives: nothing else to do."""
@@ -332,8 +385,21 @@ class ClientMachine:
         p.Pubcomp: _receive_pubcomp,
         p.Suback: _receive_suback,
         p.Unsuback: _receive_unsuback,
+        GeoSuback: _receive_geosuback,
+        GeoUnsuback: _receive_geounsuback,
         p.Pingresp: _receive_pingresp,
     }
+
+
+def _encode(packet: Any) -> bytes:
+    """Encode a packet, in an envelope if it has something for one."""
+    if isinstance(packet, GeoSubscribe):
+        return geosubscribe(packet)
+    if isinstance(packet, GeoUnsubscribe):
+        return geounsubscribe(packet)
+    if isinstance(packet, p.Publish) and packet.geo is not None:
+        return geopublish(packet)
+    return encode(packet)
 
 
 class KeepAlive:

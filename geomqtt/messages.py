@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 
+from geomqtt.place_and_time import NO_LIMITS, moment
 from protocol import packets as p
+from protocol.geometry import Geometry, parse_form
+from protocol.temporal import MAX_MS, MIN_MS, format_time
 
 
 class Message:
-    """One received message."""
+    """One received message.
+
+    Place and time are there when it came through a geo subscription and the event has them:
+    a plain subscription brings plain messages.
+    """
 
     __slots__ = ("_packet",)
 
@@ -41,6 +49,54 @@ class Message:
     def packet_id(self) -> int:
         """The packet id of the delivery; 0 for QoS 0."""
         return self._packet.packet_id
+
+    @property
+    def place(self) -> Geometry | None:
+        """The event's place as a shapely geometry, in WGS 84 whatever system it was sent in.
+
+        A geometry over the antimeridian is in one piece: its longitudes go on beyond 180.
+        """
+        geo = self._packet.geo
+        return geo.place.geometry if geo is not None and geo.place is not None else None
+
+    @property
+    def geometry(self) -> Geometry | None:
+        """The event's place as a shapely geometry in the system that `epsg` names."""
+        geo = self._packet.geo
+        if geo is None or not geo.geometry_form:
+            return None
+        return parse_form(geo.geometry_form, geo.geometry_raw, geo.epsg_sent, NO_LIMITS).source
+
+    @property
+    def epsg(self) -> int:
+        """The coordinate reference system of `geometry`."""
+        return self._packet.geo.epsg if self._packet.geo is not None else 4326
+
+    @property
+    def fence(self) -> Geometry | None:
+        """The event geofence, in WGS 84: the event was only for those inside."""
+        geo = self._packet.geo
+        return geo.fence.geometry if geo is not None and geo.fence is not None else None
+
+    @property
+    def time(self) -> datetime | tuple[datetime | None, datetime | None] | None:
+        """When the event was: an instant, or (start, end) with None for an open end."""
+        if self._packet.geo is None or self._packet.geo.time is None:
+            return None
+        start, end = self._packet.geo.time
+        if start == end:
+            return moment(start)
+        return (
+            None if start == MIN_MS else moment(start),
+            None if end == MAX_MS else moment(end),
+        )
+
+    @property
+    def time_text(self) -> str | None:
+        """The same as ISO 8601."""
+        if self._packet.geo is None or self._packet.geo.time is None:
+            return None
+        return format_time(*self._packet.geo.time)
 
     def __repr__(self) -> str:
         return (

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from geomqtt.messages import Message
+from protocol.geometry import DELIVER_GEOJSON, DELIVER_WKT, encode_geometry
 
 ESCAPES = {
     "\\": "\\",
@@ -46,6 +47,10 @@ def _described(message: Message, now: datetime) -> dict[str, Any]:
     }
     if message.qos:
         described["mid"] = message.packet_id
+    if message.place is not None:
+        described["place"] = json.loads(_geojson(message, now))
+    if message.time_text is not None:
+        described["time"] = message.time_text
     return described
 
 
@@ -68,6 +73,16 @@ def _json(described: dict[str, Any]) -> bytes:
     return json.dumps(described, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def _wkt(message: Message, now: datetime) -> bytes:
+    """Write the place as WKT; nothing if there is none."""
+    return encode_geometry(message.place, DELIVER_WKT) if message.place is not None else b""
+
+
+def _geojson(message: Message, now: datetime) -> bytes:
+    """Write the place as GeoJSON; nothing if there is none."""
+    return encode_geometry(message.place, DELIVER_GEOJSON) if message.place is not None else b""
+
+
 CONVERSIONS: dict[str, Callable[[Message, datetime], bytes]] = {
     "%": lambda message, now: b"%",
     "I": lambda message, now: f"{now:%Y-%m-%dT%H:%M:%S%z}".encode(),
@@ -83,6 +98,8 @@ CONVERSIONS: dict[str, Callable[[Message, datetime], bytes]] = {
     "x": lambda message, now: message.payload.hex().encode(),
     "X": lambda message, now: message.payload.hex().upper().encode(),
 }
+# Ours: letters that mosquitto_sub has no meaning for.
+CONVERSIONS.update(g=_wkt, G=_geojson, T=lambda message, now: (message.time_text or "").encode())
 # What only MQTT 5 messages have is empty here, as it is there.
 CONVERSIONS.update(dict.fromkeys("ACDEFPRS", lambda message, now: b""))
 

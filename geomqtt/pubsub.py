@@ -12,13 +12,19 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from geomqtt.client import Client
 from geomqtt.errors import ConnectRefused, GeoMQTTError, SubscribeError
+from geomqtt.geo_options import (
+    add_condition_options,
+    add_event_options,
+    conditions,
+    tell_location,
+)
 from geomqtt.options import UsageError, add_common_options, apply_url, make_client
 from geomqtt.printing import Printer
 from protocol.topics import matches
@@ -26,6 +32,8 @@ from protocol.topics import matches
 FAILURE = 1
 TIMED_OUT = 27
 CHUNK = 65_536
+
+Publish = Callable[[Client, bytes], Coroutine[Any, Any, None]]
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -35,6 +43,7 @@ def add_parsers(subparsers: Any) -> None:
     )
     add_common_options(pub)
     _add_pub_options(pub)
+    add_event_options(pub)
     pub.set_defaults(run=run_pub)
     sub = subparsers.add_parser(
         "sub",
@@ -44,6 +53,7 @@ def add_parsers(subparsers: Any) -> None:
     )
     add_common_options(sub)
     _add_sub_options(sub)
+    add_condition_options(sub)
     sub.set_defaults(run=run_sub)
 
 
@@ -139,22 +149,36 @@ async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
 
 
 async def _publish(args: argparse.Namespace) -> int:
-    topic = apply_url(args) if args.topic is None else (apply_url(args), args.topic)[1]
+    url_topic = apply_url(args)
+    topic = args.topic if args.topic is not None else url_topic
     if topic is None:
         raise UsageError("no topic given: use -t")
+
+    def publish(client: Client, payload: bytes) -> Coroutine[Any, Any, None]:
+        return client.publish(
+            topic,
+            payload,
+            args.qos,
+            args.retain,
+            at=args.at,
+            time=args.time,
+            to=args.to,
+            epsg=args.epsg,
+        )
+
+    payload = b"" if args.lines else await _single_payload(args)
     async with make_client(args, "pub", reconnect=args.lines) as client:
         if args.lines:
-            await _publish_lines(client, topic, args)
+            await _publish_lines(client, publish, args)
             return 0
-        payload = _single_payload(args)
         for number in range(args.repeat):
             if number and args.repeat_delay > 0:
                 await asyncio.sleep(args.repeat_delay)
-            await client.publish(topic, payload, args.qos, args.retain)
+            await publish(client, payload)
     return 0
 
 
-def _single_payload(args: argparse.Namespace) -> bytes:
+async def _single_payload(args: argparse.Namespace) -> bytes:
     if args.message is not None:
         return os.fsencode(args.message)
     if args.file is not None:
@@ -163,25 +187,23 @@ def _single_payload(args: argparse.Namespace) -> bytes:
         except OSError as error:
             raise UsageError(f"-f {args.file}: {error.strerror}") from None
     if args.stdin:
-        return sys.stdin.buffer.read()
+        return b"".join([chunk async for chunk in _stdin_chunks()])
     if args.null:
         return b""
     raise UsageError("nothing to publish: use -m, -f, -l, -n or -s")
 
 
-async def _publish_lines(client: Client, topic: str, args: argparse.Namespace) -> None:
+async def _publish_lines(client: Client, publish: Publish, args: argparse.Namespace) -> None:
     rest = b""
     async for chunk in _stdin_chunks():
         *lines, rest = (rest + chunk).split(b"\n")
         if args.qos == 0:
             for line in lines:
-                await client.publish(topic, line, 0, args.retain)
+                await publish(client, line)
         else:
-            await asyncio.gather(
-                *(client.publish(topic, line, args.qos, args.retain) for line in lines)
-            )
+            await asyncio.gather(*(publish(client, line) for line in lines))
     if rest:
-        await client.publish(topic, rest, args.qos, args.retain)
+        await publish(client, rest)
 
 
 async def _stdin_chunks() -> AsyncIterator[bytes]:
@@ -239,9 +261,10 @@ async def _subscribe(args: argparse.Namespace) -> int:
 
 async def _ask(client: Client, filters: list[str], args: argparse.Namespace) -> None:
     """Subscribe to what is granted; only if that is nothing it is an error."""
+    tell_location(client, args)
     if filters:
         try:
-            await client.subscribe(filters, args.qos)
+            await client.subscribe(filters, args.qos, **conditions(args))
         except SubscribeError as error:
             if all(code >= 0x80 for code in error.granted):
                 raise
