@@ -212,6 +212,8 @@ def candidates(
     geo: bool | None = None,
 ) -> NDArray[numpy.int64]:
     """Give the ids of a run, ascending, that are on these topics and may touch these boxes."""
+    # A writer that goes on with a run sums it up again: what is read here may know more rows
+    # than `run` does, and those are looked for elsewhere.
     on_topic = None
     if topics is not None:
         on_topic = _on_topic(connection, run, topics)
@@ -219,6 +221,7 @@ def candidates(
             return numpy.empty(0, numpy.int64)
     if boxes is not None:
         offsets = _in_boxes(connection, run.run, boxes)
+        offsets = offsets[offsets < run.size]
         if on_topic is not None:
             offsets = offsets[on_topic[offsets]]
     else:
@@ -231,15 +234,15 @@ def candidates(
 
 def codes(
     connection: sqlite3.Connection, run: Run, column: str
-) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+) -> tuple[NDArray[numpy.int64], NDArray[numpy.uint16]]:
     """Give the distinct topics or clients of a run, and for every offset which of them it has."""
     names, positions = connection.execute(
         f"SELECT {column}s, {column}_codes FROM run WHERE id = ?", (run.run,)
     ).fetchone()
     distinct = numpy.frombuffer(names, _U4).astype(numpy.int64)
     if positions is None:
-        return distinct, numpy.zeros(run.size, numpy.int64)
-    return distinct, numpy.frombuffer(positions, _U2).astype(numpy.int64)
+        return distinct, numpy.zeros(run.size, numpy.uint16)
+    return distinct, numpy.frombuffer(positions, _U2, run.size)
 
 
 def _on_topic(
@@ -249,22 +252,19 @@ def _on_topic(
     distinct = numpy.frombuffer(
         connection.execute("SELECT topics FROM run WHERE id = ?", (run.run,)).fetchone()[0], _U4
     )
-    wanted = numpy.isin(distinct, topics)
-    if not wanted.any():
+    if not numpy.isin(distinct, topics).any():
         return None
-    if wanted.all():
-        return numpy.ones(run.size, numpy.bool_)
-    (positions,) = connection.execute(
-        "SELECT topic_codes FROM run WHERE id = ?", (run.run,)
-    ).fetchone()
-    marks: NDArray[numpy.bool_] = wanted[numpy.frombuffer(positions, _U2)]
+    names, positions = codes(connection, run, "topic")
+    marks: NDArray[numpy.bool_] = numpy.isin(names, topics)[positions]
     return marks
 
 
 def _placed(connection: sqlite3.Connection, run: Run) -> NDArray[numpy.bool_]:
-    (bits,) = connection.execute("SELECT placed FROM run WHERE id = ?", (run.run,)).fetchone()
+    places, bits = connection.execute(
+        "SELECT places, placed FROM run WHERE id = ?", (run.run,)
+    ).fetchone()
     if bits is None:
-        return numpy.full(run.size, run.places > 0)
+        return numpy.full(run.size, places > 0)
     marks = numpy.unpackbits(numpy.frombuffer(bits, numpy.uint8), count=run.size)
     return marks.astype(numpy.bool_)
 

@@ -186,6 +186,8 @@ class _Search:
         self._topics = topic_ids(self._connection, what.topic_filter)
         if self._topics is not None and not len(self._topics):
             return
+        if self._geo and what.geo is False:  # a place was asked of events that have none
+            return
         parts = _parts(self._connection)
         if what.newest_first:
             parts.reverse()

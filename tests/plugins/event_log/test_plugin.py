@@ -17,7 +17,7 @@ from plugins.api import FrameRun, PluginError
 from plugins.event_log import reader
 from plugins.event_log.plugin import EventLog, EventLogSettings
 from plugins.event_log.reader import Query
-from plugins.event_log.segments import list_segments, now_ms, opened
+from plugins.event_log.segments import DAY_MS, list_segments, now_ms, opened
 from protocol.geo import Geo
 from protocol.geometry import Place
 from protocol.message import Message
@@ -230,6 +230,29 @@ async def test_deleting_and_writing_at_the_same_time(counting_broker: Any) -> No
     delete()
     assert sorted(deleted) == [n for n in range(5000) if n % 7 == 3]
     assert logged(counting_broker.data_dir) == [n for n in range(5000) if n % 7 != 3]
+
+
+async def test_the_writer_deletes_what_is_too_old_and_changes_segments_by_itself(
+    counting_broker: Any, write_log: Any
+) -> None:
+    today = now_ms() // DAY_MS * DAY_MS
+    for days in (9, 5, 1):
+        write_log([Message(str(days), b"", 0, False, "c", today - days * DAY_MS)])
+    plugin = await started(counting_broker, max_age_days=6)
+    plugin.on_accepted(
+        [
+            Message("yesterday", b"", 0, False, "c", today - 1),
+            Message("today", b"", 0, False, "c", today),
+        ]
+    )
+    await plugin.stop()
+    found = reader.query(counting_broker.data_dir, Query())
+    assert [(event.topic, event.received_ms - today) for event in found] == [
+        ("5", -5 * DAY_MS),
+        ("1", -DAY_MS),
+        ("yesterday", -1),
+        ("today", 0),
+    ]
 
 
 async def test_a_batch_that_cannot_be_written_takes_no_other_with_it(counting_broker: Any) -> None:

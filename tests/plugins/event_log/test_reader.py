@@ -153,7 +153,7 @@ places = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     events=st.lists(places, min_size=1, max_size=30),
     fence=places,
@@ -213,6 +213,9 @@ def test_runs_and_tail_answer_as_one(write_log: WriteLog, tmp_path: Path) -> Non
     assert [int(event.payload) for event in events] == in_fence
     newest = found(tmp_path, topic_filter="node/7", place=fence, newest_first=True, limit=5)
     assert [int(event.payload) for event in newest] == in_fence[:-6:-1]
+    assert found(tmp_path, topic_filter="node/7", place=fence, geo=False) == []
+    placed = found(tmp_path, topic_filter="node/+", geo=True)
+    assert [int(event.payload) for event in placed] == [n for n in range(len(rows)) if n % 3]
     plain = found(tmp_path, topic_filter="node/7", geo=False, from_ms=NOON + 1000)
     assert [int(event.payload) for event in plain] == [
         n
@@ -249,6 +252,23 @@ def test_pages_join_without_gap_or_double(
 def test_what_is_no_cursor_is_refused(text: str) -> None:
     with pytest.raises(BadValue, match="no position in the log"):
         Cursor.parse(text)
+
+
+def test_a_query_that_began_before_a_run_grew_still_answers(
+    write_log: WriteLog, tmp_path: Path
+) -> None:
+    first = at("POINT(0 0)", topic="t/2")
+    filling = (NOON, "c", b"\x30\x03\x00\x01f" * 65_535, 65_535)
+    write_log([first, filling, *(at(f"POINT({n} 0)", topic=f"t/{n % 3}") for n in range(100))])
+    fence = parse_text("BBOX(-1,-1,200,1)").place
+    queries = [
+        reader.query(tmp_path, Query("t/+", place=fence)),
+        reader.query(tmp_path, Query("t/2")),
+        reader.query(tmp_path, Query("#", geo=True)),
+    ]
+    assert [next(events).payload for events in queries] == [b"POINT(0 0)"] * 3
+    write_log([at(f"POINT({n} 0)", topic=f"t/{n % 5}") for n in range(100, 170)])
+    assert [len(list(events)) for events in queries] == [100, 33, 100]
 
 
 def test_deleting_gives_back_what_is_gone_and_leaves_the_rest(
