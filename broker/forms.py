@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.delivery import PLAIN, Form
+from protocol.conditions import Conditions
 from protocol.encode import publish_parts
 from protocol.envelope import encode_fields, geo_fields, geopublish_parts
 from protocol.errors import BadValue
@@ -20,7 +21,6 @@ from protocol.fields import I64, U32
 from protocol.geo import Geo
 from protocol.geometry import encode_geometry, parse_form, reproject
 from protocol.message import Message
-from protocol.values import value
 
 if TYPE_CHECKING:
     from broker.subscription import GeoSubscription
@@ -35,16 +35,14 @@ _FORM_OF = {2: 3, 3: 5, 4: 4}
 _DELIVER_OF = {3: 2, 5: 3, 4: 4}
 
 
-@value
 class PrefixForm:
     """PUBLISH under the filter's own prefix, for clients that dispatch by filter."""
 
-    prefix: str
+    __slots__ = ("key", "prefix")
 
-    @property
-    def key(self) -> bytes:
-        """What the store writes."""
-        return b"P" + self.prefix.encode()
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.key = b"P" + prefix.encode()
 
     def parts(self, message: Message, flags: int) -> tuple[bytes, bytes]:
         """Encode with the prefix before the topic."""
@@ -54,17 +52,15 @@ class PrefixForm:
         return publish_parts(0x30 | flags, topic, message.payload)
 
 
-@value
 class EnvelopeForm:
     """GEOPUBLISH with the geometry as a subscription asked for it."""
 
-    deliver: int
-    epsg: int
+    __slots__ = ("deliver", "epsg", "key")
 
-    @property
-    def key(self) -> bytes:
-        """What the store writes."""
-        return b"E" + bytes((self.deliver,)) + U32.pack(self.epsg)
+    def __init__(self, deliver: int, epsg: int) -> None:
+        self.deliver = deliver
+        self.epsg = epsg
+        self.key = b"E" + bytes((deliver,)) + U32.pack(epsg)
 
     def parts(self, message: Message, flags: int) -> tuple[bytes, bytes]:
         """Encode place and time with the message."""
@@ -95,6 +91,15 @@ class EnvelopeForm:
         return encode_fields(time_form, time_raw, form, raw, epsg, geo.extensions)
 
 
+def form_of(conditions: Conditions) -> Form:
+    """Give the form for a client of which nothing but this subscription matches."""
+    if conditions.envelope:
+        if conditions.deliver & ~REPROJECT == AS_PLAIN:
+            return PLAIN
+        return EnvelopeForm(conditions.deliver, conditions.epsg)
+    return PrefixForm(conditions.prefix) if conditions.prefix else PLAIN
+
+
 def choose(matching: Sequence[GeoSubscription], *, plain: bool) -> Form:
     """Choose the form for a client: `matching` geo subscriptions, and maybe a plain one.
 
@@ -105,13 +110,10 @@ def choose(matching: Sequence[GeoSubscription], *, plain: bool) -> Form:
         return PLAIN
     asked = [each for each in matching if each.geo.envelope]
     if asked:
-        last = max(asked, key=_order).geo
-        if last.deliver & ~REPROJECT == AS_PLAIN:
-            return PLAIN
-        return EnvelopeForm(last.deliver, last.epsg)
+        return max(asked, key=_order).form
     if plain or not all(each.geo.prefix for each in matching):
         return PLAIN
-    return PrefixForm(max(matching, key=_order).geo.prefix)
+    return max(matching, key=_order).form
 
 
 def _order(subscription: GeoSubscription) -> int:

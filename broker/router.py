@@ -235,23 +235,32 @@ class Router:
         matching: dict[Session, list[GeoSubscription]] = {}
         for fences in route.fences:
             for subscription in fences.match(probe):
-                matching.setdefault(subscription.session, []).append(subscription)
+                session = subscription.session
+                if session in matching:
+                    matching[session].append(subscription)
+                else:
+                    matching[session] = [subscription]
         granted = dict(route.plain)
+        checked = self._broker.hooks.authorise_receive
+        guarded = message.geo is not None and message.geo.fence is not None
+        # One encoded delivery per QoS and form, whoever gets it.
         deliveries: dict[tuple[int, bytes], Delivery] = {}
-        for session in {**granted, **matching}:
-            if not self.admitted(session, message, probe):
+        for session in {**granted, **matching} if granted else matching:
+            if (guarded or session.fences) and not self.admitted(session, message, probe):
                 continue
-            if not self._broker.may_receive(session, message):
+            if checked and not self._broker.may_receive(session, message):
                 continue
             geo = matching.get(session, ())
-            plain = granted.get(session)
-            qos = max((each.qos for each in geo), default=plain or 0)
-            qos = min(max(qos, plain or 0), message.qos)
-            form = choose(geo, plain=plain is not None)
-            key = (qos, form.key)
-            delivery = deliveries.get(key)
+            if len(geo) == 1 and session not in granted:
+                qos, form = geo[0].qos, geo[0].form
+            else:
+                plain = granted.get(session)
+                qos = max([each.qos for each in geo] + ([plain] if plain is not None else []))
+                form = choose(geo, plain=plain is not None)
+            qos = min(message.qos, qos)
+            delivery = deliveries.get((qos, form.key))
             if delivery is None:
-                delivery = deliveries[key] = Delivery(message, qos, form=form)
+                delivery = deliveries[qos, form.key] = Delivery(message, qos, form=form)
             session.deliver(delivery)
         for group in route.groups:
             self._deliver_to_group(group, message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.forms import form_of
 from protocol.conditions import Conditions, from_text
 from protocol.conditions import from_entry as conditions_from_entry
 from protocol.envelope import GeoEntry, entry_from_identity
@@ -57,7 +58,7 @@ class Subscription:
 class GeoSubscription(Subscription):
     """A subscription with spatial or temporal conditions."""
 
-    __slots__ = ("geo",)
+    __slots__ = ("form", "geo")
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class GeoSubscription(Subscription):
     ) -> None:
         super().__init__(session, key, topic_filter, qos, group)
         self.geo = geo
+        self.form = form_of(geo)
 
     @property
     def here(self) -> Place | None:

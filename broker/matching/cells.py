@@ -8,21 +8,36 @@ first falls into that cell, and remembered:
     edge    the fence's border runs through the cell: each point needs the exact test
     (gone)  the cell lies in the fence's box, but not in the fence
 
+A fence that stands *alone* is all its owner asks: inside means matched, and at the edge
+one call of a prepared predicate decides (`sure` and `exact`).
+
 Adding a fence costs its cells and no geometry at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import ceil, log2
 from typing import Generic, TypeVar
 
 import shapely
+from shapely import lib
 
-from protocol.geometry_place import Area, Box, Place
+from protocol.geometry_place import Area, Box, Geometry, Place
 from protocol.relations import CONTAINS, COVERS, INTERSECTS, spatial
 
 T = TypeVar("T")
+
+Predicate = Callable[[Geometry, float, float], bool]
+
+# The relations that follow from a cell lying in the fence's interior, and what decides
+# them for a point at its border. The functions behind shapely.intersects_xy and
+# shapely.contains_xy: those spend as long on their arguments as on the answer.
+_PREDICATES: dict[int, Predicate] = {
+    COVERS: lib.intersects_xy,
+    INTERSECTS: lib.intersects_xy,
+    CONTAINS: lib.contains_xy,
+}
 
 CELLS_ACROSS = 6  # a fence is between this and twice as many cells wide
 MAX_LEVEL = 20  # squares of about 38 m
@@ -31,24 +46,44 @@ MAX_LEVEL = 20  # squares of about 38 m
 class Cell(Generic[T]):
     """What is known of one cell: its fences by what they are to it."""
 
-    __slots__ = ("edge", "inside", "unknown")
+    __slots__ = ("edge", "exact", "inside", "sure", "unknown")
 
     def __init__(self) -> None:
         self.unknown: list[Fence[T]] = []
+        self.sure: list[T] = []
         self.inside: list[T] = []
-        self.edge: list[Fence[T]] = []
+        # predicate(geometry, x + turn, y) decides; a turn of 360 brings x into the fence's frame
+        self.exact: list[tuple[Predicate, Geometry, float, T]] = []
+        self.edge: list[T] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether no fence is left."""
+        return not (self.unknown or self.sure or self.inside or self.exact or self.edge)
+
+    def remove(self, fence: Fence[T]) -> None:
+        """Forget a fence, whatever it is to the cell."""
+        item = fence.item
+        for items in (self.sure, self.inside, self.edge):
+            if item in items:
+                items.remove(item)
+                return
+        if fence in self.unknown:
+            self.unknown.remove(fence)
+        else:
+            self.exact = [each for each in self.exact if each[3] is not item]
 
 
 class Fence(Generic[T]):
     """A place in the index, with whatever its owner wants to find by it."""
 
-    __slots__ = ("cells", "item", "place", "settles")
+    __slots__ = ("alone", "cells", "item", "place", "relation")
 
-    def __init__(self, place: Place, item: T, relation: int) -> None:
+    def __init__(self, place: Place, item: T, relation: int, *, alone: bool) -> None:
         self.place = place
         self.item = item
-        # These follow from the cell lying in the fence's interior.
-        self.settles = relation in (COVERS, CONTAINS, INTERSECTS)
+        self.relation = relation
+        self.alone = alone
         self.cells: tuple[int, list[int]] = (0, [])
 
 
@@ -90,13 +125,8 @@ class CellIndex(Generic[T]):
             cell = cells.get(key)
             if cell is None:
                 continue
-            if fence in cell.unknown:
-                cell.unknown.remove(fence)
-            elif fence in cell.edge:
-                cell.edge.remove(fence)
-            elif fence.item in cell.inside:
-                cell.inside.remove(fence.item)
-            if not cell.unknown and not cell.edge and not cell.inside:
+            cell.remove(fence)
+            if cell.empty:
                 del cells[key]
         if not cells:
             del self._levels[level]
@@ -125,14 +155,19 @@ def _learn(cell: Cell[T], column: int, row: int, scale: float) -> None:
     hair = side * 1e-9
     box = shapely.box(west - hair, south - hair, west + side + hair, south + side + hair)
     for fence in unknown:
-        if not fence.settles or fence.place.is_point:
-            cell.edge.append(fence)
+        predicate = _PREDICATES.get(fence.relation)
+        if predicate is None or fence.place.is_point:
+            cell.edge.append(fence.item)
             continue
         verdict = _compare(fence.place, box, (west, south, west + side, south + side))
         if verdict > 0:
-            cell.inside.append(fence.item)
+            (cell.sure if fence.alone else cell.inside).append(fence.item)
         elif verdict == 0:
-            cell.edge.append(fence)
+            if fence.alone and not fence.place.wraps:
+                turn = 360.0 if west + side < fence.place.bounds[0] else 0.0
+                cell.exact.append((predicate, fence.place.geometry, turn, fence.item))
+            else:
+                cell.edge.append(fence.item)
 
 
 def _compare(place: Place, box: shapely.Geometry, corners: Box) -> int:

@@ -83,14 +83,15 @@ class FenceIndex(Generic[ItemT]):
         test = leading(item.geo)
         if test is None:
             self._anywhere[item] = None
-        elif test.near_m:
+        elif test.place is None:
             circle = self._circles[item] = Circle(item, test.near_m)
             self._near[test.of_publisher].move(circle, item.here)
         elif test.relation in (DISJOINT, DE9IM):
             self._scan[item] = None
         else:
-            assert test.place is not None
-            fence = self._fences[item] = Fence(test.place, item, test.relation)
+            fence = self._fences[item] = Fence(
+                test.place, item, test.relation, alone=item.geo.simple
+            )
             self._cells[test.of_publisher].add(fence, reach(test))
             if self._tree is not None and not test.of_publisher:
                 self._plant(item, test)
@@ -145,22 +146,24 @@ class FenceIndex(Generic[ItemT]):
         return found
 
     def _match_point(self, probe: Probe, place: Place, found: list[ItemT]) -> None:
-        for cell in self._cells[0].at(place.x, place.y):
-            self.candidates += len(cell.inside) + len(cell.edge)
-            for item in cell.inside:
-                conditions = item.geo
-                if conditions.simple or passes(
-                    conditions, probe, item.here, settled=leading(conditions)
-                ):
+        x, y = place.x, place.y
+        for cell in self._cells[0].at(x, y):
+            found += cell.sure
+            for predicate, geometry, turn, item in cell.exact:
+                if predicate(geometry, x + turn, y):
                     found.append(item)
-            for fence in cell.edge:
-                item = fence.item
+            for item in cell.inside:
+                if passes(item.geo, probe, item.here, settled=leading(item.geo)):
+                    found.append(item)
+            for item in cell.edge:
                 if passes(item.geo, probe, item.here):
                     found.append(item)
+            self.candidates += len(cell.sure) + len(cell.exact) + len(cell.inside) + len(cell.edge)
 
     def _match_publisher(self, probe: Probe, place: Place, found: list[ItemT]) -> None:
         for cell in self._cells[1].at(place.x, place.y):
-            for item in [*cell.inside, *(fence.item for fence in cell.edge)]:
+            exact = [item for *_, item in cell.exact]
+            for item in [*cell.sure, *exact, *cell.inside, *cell.edge]:
                 if passes(item.geo, probe, item.here):
                     found.append(item)
         self._match_near(self._near[1], probe, place, found)

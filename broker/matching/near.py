@@ -25,7 +25,16 @@ LOW_LATITUDE = 80.0
 class Circle(Generic[T]):
     """One circle: where it is, how large, and whose."""
 
-    __slots__ = ("half_height", "half_width", "item", "key", "level", "place", "radius_m")
+    __slots__ = (
+        "half_height",
+        "half_width",
+        "item",
+        "key",
+        "level",
+        "measured_y",
+        "place",
+        "radius_m",
+    )
 
     def __init__(self, item: T, radius_m: float) -> None:
         self.item = item
@@ -35,6 +44,7 @@ class Circle(Generic[T]):
         self.key = 0
         self.half_width = 0.0
         self.half_height = 0.0
+        self.measured_y = 0.0  # the latitude where it has this extent
 
     def holds(self, place: Place) -> bool:
         """Tell whether a point lies within the circle."""
@@ -64,12 +74,11 @@ class NearIndex(Generic[T]):
 
     def move(self, circle: Circle[T], place: Place | None) -> None:
         """Put a circle where its subscriber is now; None: nobody knows."""
-        old = circle.place
         circle.place = place
         if place is None:
             self._take_out(circle)
             return
-        if old is not None and circle.level >= 0 and abs(old.y - place.y) < 0.01:
+        if circle.level >= 0 and abs(circle.measured_y - place.y) < 0.01:
             # Its extent in degrees has not changed to speak of: only the cell may have.
             key = _key(place.x, place.y, circle.level)
             if key == circle.key:
@@ -87,6 +96,7 @@ class NearIndex(Generic[T]):
         # A hair of room for the small moves that keep the extent.
         circle.half_width = width / 2 * 1.01 + 1e-9
         circle.half_height = height / 2 * 1.01 + 1e-9
+        circle.measured_y = place.y
         level = max(0, min(20, floor(log2(360 / max(circle.half_width, circle.half_height)))))
         self._put(circle, level, _key(place.x, place.y, level))
 
