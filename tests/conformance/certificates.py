@@ -1,40 +1,20 @@
-"""A small certificate authority for tests, made with the openssl command."""
+"""A small certificate authority with a server and a client, and what is made of them."""
 
 from __future__ import annotations
 
 import ssl
-import subprocess
 from pathlib import Path
 
-_CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+from tests.integration.certificates import make_ca, make_certificate
 
 
 class Certificates:
     """Files of one authority, a server and a client; everything is made on construction."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ca = folder / "ca.pem"
-        _openssl(
-            folder, "req", "-x509", *_CURVE, "-days", "2", "-subj", "/CN=Test CA",
-            "-keyout", "ca.key", "-out", "ca.pem",
-            "-addext", "keyUsage=critical,keyCertSign,cRLSign",
-        )  # fmt: skip
-        self.server, self.server_key = self._issue("server", "localhost")
-        self.client, self.client_key = self._issue("client", "sensor-7")
-
-    def _issue(self, name: str, common_name: str) -> tuple[Path, Path]:
-        extensions = self.folder / f"{name}.ext"
-        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1\n")
-        _openssl(
-            self.folder, "req", *_CURVE, "-subj", f"/CN={common_name}",
-            "-keyout", f"{name}.key", "-out", f"{name}.csr",
-        )  # fmt: skip
-        _openssl(
-            self.folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
-            "-CAcreateserial", "-days", "2", "-extfile", str(extensions), "-out", f"{name}.pem",
-        )  # fmt: skip
-        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        self.ca = make_ca(folder)
+        self.server, self.server_key = make_certificate(folder, "server", "localhost")
+        self.client, self.client_key = make_certificate(folder, "client", "sensor-7")
 
     def context(self, *, with_client: bool = False) -> ssl.SSLContext:
         """Make a client's context that trusts the authority."""
@@ -54,8 +34,3 @@ class Certificates:
             *more,
         ]
         return "\n".join(lines) + "\n"
-
-
-def _openssl(folder: Path, *arguments: str) -> None:
-    done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
