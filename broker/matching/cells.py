@@ -8,16 +8,16 @@ first falls into that cell, and remembered:
     edge    the fence's border runs through the cell: each point needs the exact test
     (gone)  the cell lies in the fence's box, but not in the fence
 
-A fence that stands *alone* is all its owner asks: inside means matched, and at the edge
-one call of a prepared predicate decides (`sure` and `exact`).
-
-Adding a fence costs its cells and no geometry at all.
+A fence that stands *alone* is all its owner asks: inside means matched (`sure`), and at the
+edge one call of a prepared predicate decides (`exact`). A cell that many points visit and
+that has edges is split into four, again and again: where things happen, few tests remain,
+and where nothing happens a cell is a list of fences and no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import ceil, log2
+from math import floor, log2
 from typing import Generic, TypeVar
 
 import shapely
@@ -39,39 +39,10 @@ _PREDICATES: dict[int, Predicate] = {
     CONTAINS: lib.contains_xy,
 }
 
-CELLS_ACROSS = 6  # a fence is between this and twice as many cells wide
+CELLS_ACROSS = 4  # a fence is between half of this and as many cells wide
 MAX_LEVEL = 20  # squares of about 38 m
-
-
-class Cell(Generic[T]):
-    """What is known of one cell: its fences by what they are to it."""
-
-    __slots__ = ("edge", "exact", "inside", "sure", "unknown")
-
-    def __init__(self) -> None:
-        self.unknown: list[Fence[T]] = []
-        self.sure: list[T] = []
-        self.inside: list[T] = []
-        # predicate(geometry, x + turn, y) decides; a turn of 360 brings x into the fence's frame
-        self.exact: list[tuple[Predicate, Geometry, float, T]] = []
-        self.edge: list[T] = []
-
-    @property
-    def empty(self) -> bool:
-        """Whether no fence is left."""
-        return not (self.unknown or self.sure or self.inside or self.exact or self.edge)
-
-    def remove(self, fence: Fence[T]) -> None:
-        """Forget a fence, whatever it is to the cell."""
-        item = fence.item
-        for items in (self.sure, self.inside, self.edge):
-            if item in items:
-                items.remove(item)
-                return
-        if fence in self.unknown:
-            self.unknown.remove(fence)
-        else:
-            self.exact = [each for each in self.exact if each[3] is not item]
+SPLIT_VISITS = 16
+SPLIT_DEPTH = 4
 
 
 class Fence(Generic[T]):
@@ -87,22 +58,60 @@ class Fence(Generic[T]):
         self.cells: tuple[int, list[int]] = (0, [])
 
 
+class Cell(Generic[T]):
+    """A cell that has been visited: its fences by what they are to it."""
+
+    __slots__ = ("children", "depth", "edge", "exact", "fences", "inside", "sure", "visits")
+
+    def __init__(self, fences: list[Fence[T]], corners: Box, depth: int) -> None:
+        self.fences = fences
+        self.depth = depth
+        self.visits = 0
+        self.children: list[Cell[T] | None] | None = None
+        self.sure: list[T] = []
+        self.inside: list[T] = []
+        # predicate(geometry, x, y) decides
+        self.exact: list[tuple[Predicate, Geometry, T]] = []
+        self.edge: list[T] = []
+        west, south, east, north = corners
+        # A hair wider than the cell: a point that rounding puts here must not be lost.
+        hair = (east - west) * 1e-9
+        box = shapely.box(west - hair, south - hair, east + hair, north + hair)
+        for fence in fences:
+            predicate = _PREDICATES.get(fence.relation)
+            if predicate is None or fence.place.is_point:
+                self.edge.append(fence.item)
+                continue
+            verdict = _compare(fence.place, box, corners)
+            if verdict > 0:
+                (self.sure if fence.alone else self.inside).append(fence.item)
+            elif verdict == 0 and fence.alone and fence.place.bounds[2] < 180:
+                self.exact.append((predicate, fence.place.geometry, fence.item))
+            elif verdict == 0:
+                self.edge.append(fence.item)
+
+    def worth_splitting(self) -> bool:
+        """Tell whether smaller cells would spare tests."""
+        return bool(self.exact or self.edge) and self.depth < SPLIT_DEPTH
+
+
 class CellIndex(Generic[T]):
     """Fences, asked with points."""
 
     def __init__(self) -> None:
-        self._levels: dict[int, dict[int, Cell[T]]] = {}
-        self._scales: tuple[tuple[float, dict[int, Cell[T]]], ...] = ()
+        # level -> cell number -> fences that may touch the cell, or what is known of them
+        self._levels: dict[int, dict[int, list[Fence[T]] | Cell[T]]] = {}
+        self._scales: tuple[tuple[float, dict[int, list[Fence[T]] | Cell[T]]], ...] = ()
 
     def add(self, fence: Fence[T], boxes: tuple[Box, ...]) -> None:
         """Add a fence that can only match points in these boxes."""
         width = max(max(box[2] - box[0], box[3] - box[1]) for box in boxes)
-        level = MAX_LEVEL if width <= 0 else ceil(log2(360 * CELLS_ACROSS / width))
+        level = MAX_LEVEL if width <= 0 else floor(log2(360 * CELLS_ACROSS / width))
         level = min(max(level, 0), MAX_LEVEL)
         cells = self._levels.get(level)
         if cells is None:
             cells = self._levels[level] = {}
-            self._scales = tuple((2**each / 360, self._levels[each]) for each in self._levels)
+            self._list_scales()
         scale = 2**level / 360
         keys: list[int] = []
         for west, south, east, north in boxes:
@@ -113,8 +122,11 @@ class CellIndex(Generic[T]):
         for key in keys:
             cell = cells.get(key)
             if cell is None:
-                cell = cells[key] = Cell()
-            cell.unknown.append(fence)
+                cells[key] = [fence]
+            elif type(cell) is list:
+                cell.append(fence)
+            else:
+                cells[key] = [*cell.fences, fence]
         fence.cells = (level, keys)
 
     def remove(self, fence: Fence[T]) -> None:
@@ -125,64 +137,73 @@ class CellIndex(Generic[T]):
             cell = cells.get(key)
             if cell is None:
                 continue
-            cell.remove(fence)
-            if cell.empty:
+            left = [each for each in _fences_of(cell) if each is not fence]
+            if left:
+                cells[key] = left
+            else:
                 del cells[key]
         if not cells:
             del self._levels[level]
-            self._scales = tuple((2**each / 360, self._levels[each]) for each in self._levels)
+            self._list_scales()
+
+    def _list_scales(self) -> None:
+        self._scales = tuple((2**each / 360, self._levels[each]) for each in self._levels)
 
     def at(self, x: float, y: float) -> Iterator[Cell[T]]:
-        """Give the cells that hold a point, one a level at the most, each fully known."""
+        """Give the cells that hold a point, one a level at the most."""
         for scale, cells in self._scales:
             column, row = int((x + 180) * scale), int((y + 90) * scale)
-            cell = cells.get(column << 32 | row)
-            if cell is not None:
-                if cell.unknown:
-                    _learn(cell, column, row, scale)
-                yield cell
+            key = column << 32 | row
+            cell = cells.get(key)
+            if cell is None:
+                continue
+            if type(cell) is not Cell:
+                fences = _fences_of(cell)
+                cell = cells[key] = Cell(fences, _corners(column, row, scale), 0)
+            children = cell.children
+            while children is not None:
+                scale *= 2  # noqa: PLW2901 - down one level
+                column, row = int((x + 180) * scale), int((y + 90) * scale)
+                quarter = (column & 1) << 1 | row & 1
+                child = children[quarter]
+                if child is None:
+                    corners = _corners(column, row, scale)
+                    child = children[quarter] = Cell(cell.fences, corners, cell.depth + 1)
+                cell = child
+                children = cell.children
+            cell.visits += 1
+            if cell.visits == SPLIT_VISITS and cell.worth_splitting():
+                cell.children = [None, None, None, None]
+            yield cell
 
     def __len__(self) -> int:
         return sum(len(cells) for cells in self._levels.values())
 
 
-def _learn(cell: Cell[T], column: int, row: int, scale: float) -> None:
-    """Find out what the fences of a cell are to it."""
-    unknown, cell.unknown = cell.unknown, []
+def _fences_of(cell: list[Fence[T]] | Cell[T]) -> list[Fence[T]]:
+    return cell.fences if isinstance(cell, Cell) else cell
+
+
+def _corners(column: int, row: int, scale: float) -> Box:
     side = 1 / scale
     west, south = column * side - 180, row * side - 90
-    # A hair wider than the cell: a point that rounding puts here must not be lost.
-    hair = side * 1e-9
-    box = shapely.box(west - hair, south - hair, west + side + hair, south + side + hair)
-    for fence in unknown:
-        predicate = _PREDICATES.get(fence.relation)
-        if predicate is None or fence.place.is_point:
-            cell.edge.append(fence.item)
-            continue
-        verdict = _compare(fence.place, box, (west, south, west + side, south + side))
-        if verdict > 0:
-            (cell.sure if fence.alone else cell.inside).append(fence.item)
-        elif verdict == 0:
-            if fence.alone and not fence.place.wraps:
-                turn = 360.0 if west + side < fence.place.bounds[0] else 0.0
-                cell.exact.append((predicate, fence.place.geometry, turn, fence.item))
-            else:
-                cell.edge.append(fence.item)
+    return west, south, west + side, south + side
 
 
-def _compare(place: Place, box: shapely.Geometry, corners: Box) -> int:
+def _compare(place: Place, box: Geometry, corners: Box) -> int:
     """Say whether a cell lies in a place's interior (1), at its border (0) or outside (-1)."""
-    west, _, east, _ = corners
-    bounds = place.bounds
-    if west < -179.999 or east > 179.999 or bounds[2] > 179.999:
+    west, south, east, north = corners
+    if west < -179.999 or east > 179.999 or place.bounds[2] > 179.999:
         # Near the antimeridian the frames of cell and fence may differ: ask the long way.
         if not spatial(INTERSECTS, place, Area(box)):
             return -1
+        if south <= -90 or north >= 90:
+            return 0  # what reaches beyond a pole may be cut there, and its edge with it
         return 1 if spatial(COVERS, place, Area(shapely.buffer(box, (east - west) * 1e-6))) else 0
     geometry = place.geometry
     if not place.prepared:  # type: ignore[attr-defined]
         shapely.prepare(geometry)
         place.prepared = True  # type: ignore[attr-defined]
-    if shapely.contains_properly(geometry, box):
+    if lib.contains_properly(geometry, box):
         return 1
-    return 0 if shapely.intersects(geometry, box) else -1
+    return 0 if lib.intersects(geometry, box) else -1

@@ -149,8 +149,8 @@ class FenceIndex(Generic[ItemT]):
         x, y = place.x, place.y
         for cell in self._cells[0].at(x, y):
             found += cell.sure
-            for predicate, geometry, turn, item in cell.exact:
-                if predicate(geometry, x + turn, y):
+            for predicate, geometry, item in cell.exact:
+                if predicate(geometry, x, y):
                     found.append(item)
             for item in cell.inside:
                 if passes(item.geo, probe, item.here, settled=leading(item.geo)):
