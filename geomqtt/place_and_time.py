@@ -219,14 +219,14 @@ def geo_entry(topic_filter: str, qos: int, conditions: GeoConditions) -> GeoEntr
 
 
 def _temporal(conditions: GeoConditions) -> tuple[int, str]:
-    name = conditions.get("time_relation", "intersects")
-    if name not in TEMPORAL_RELATIONS:
-        raise ValueError(f"unknown temporal relation {name!r}")
     if "during" in conditions and "time" in conditions:
         raise ValueError("during and time are two names of one condition")
     during = conditions.get("during", conditions.get("time", ""))
     if isinstance(during, tuple):
         during = format_time(*interval_ms(during))
+    name = conditions.get("time_relation", "intersects" if during else "any")
+    if name not in TEMPORAL_RELATIONS:
+        raise ValueError(f"unknown temporal relation {name!r}")
     return TEMPORAL_RELATIONS[name], during
 
 
