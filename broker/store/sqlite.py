@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.config import Storage
 from broker.store import Store
-from broker.store.files import open_store
+from broker.store.files import lock, open_store
 from broker.store.records import message_values
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class SqliteStore(Store):
         super().__init__()
         self.path = Path(data_dir) / FILE
         self.holds = settings.durability != "relaxed"
+        self._lock = lock(self.path)
         self._db = open_store(self.path)
         full = settings.durability == "power"
         self._db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
@@ -355,6 +356,7 @@ class SqliteStore(Store):
             self._checkpoint.join()
         self._try("PRAGMA wal_checkpoint(TRUNCATE)")
         self._db.close()
+        self._lock.close()
 
     @property
     def connection(self) -> sqlite3.Connection:
