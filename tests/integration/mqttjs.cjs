@@ -11,7 +11,7 @@ const fail = (error) => {
   console.error(String(error));
   process.exit(1);
 };
-setTimeout(() => fail("no end within 15 s"), 15000);
+const timer = setTimeout(() => fail("no end within 15 s"), 15000);
 
 const client = mqtt.connect(url, options);
 client.on("error", fail);
@@ -29,7 +29,7 @@ client.on("connect", async (connack) => {
     await client.unsubscribeAsync(`${prefix}/#`);
     client.removeAllListeners("close");
     await client.endAsync();
-    process.exit(0);
+    clearTimeout(timer); // and no exit(): it would cut off what stdout has not written yet
   });
   for (const qos of [0, 1, 2]) await client.publishAsync(`${prefix}/${qos}`, `q${qos}`, { qos });
   await client.publishAsync(`${prefix}/large`, "x".repeat(100000), { qos: 1, retain: true });
