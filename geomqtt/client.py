@@ -34,7 +34,8 @@ from geomqtt.messages import Message, Messages
 from geomqtt.place_and_time import GeoConditions, GeometryLike, TimeLike, event_geo, geo_entry
 from protocol import packets as p
 from protocol.envelope import GeoEntry
-from protocol.errors import ProtocolError
+from protocol.errors import MalformedPacket, ProtocolError
+from protocol.fields import decode_string
 from protocol.geo import Location
 from protocol.topics import GEO_PREFIX, check_filter, check_topic
 from protocol.values import value
@@ -90,6 +91,7 @@ class Client:
     ) -> None:
         if not client_id and not clean_session:
             raise ValueError("a persistent session needs a client id")
+        _check_text(client_id, username)
         if not 0 <= keep_alive_s <= 0xFFFF:
             raise ValueError(f"keep-alive of {keep_alive_s} s is not between 0 and 65535")
         if tls is True:
@@ -131,6 +133,7 @@ class Client:
         self._waiting: dict[int, asyncio.Future[Any]] = {}  # by packet id
         self._end_error: Exception | None = None
         self._ended = False
+        self._leaving = False
         self._paused = False
         self._flush_handle: asyncio.Handle | None = None
         self._keep_alive: m.KeepAlive | None = None
@@ -165,6 +168,7 @@ class Client:
 
     async def disconnect(self) -> None:
         """Leave with DISCONNECT: the broker does not publish the will."""
+        self._leaving = True
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -292,6 +296,7 @@ class Client:
         geo event; which values are accepted is said in `geomqtt.place_and_time`.
         """
         check_topic(topic)
+        _check_text(topic)
         _check_qos(qos)
         geo = None
         if at is not None or time is not None or to is not None or epsg is not None:
@@ -331,6 +336,7 @@ class Client:
             # What `$geo/` conditions hold is for the broker to judge.
             if not topic_filter.startswith(GEO_PREFIX):
                 check_filter(topic_filter)
+            _check_text(topic_filter)
             _check_qos(wanted)
         await self._until_connected()
         if conditions:
@@ -356,6 +362,7 @@ class Client:
         `all_geo` takes back every geo subscription on these filters.
         """
         asked = _several(filters)
+        _check_text(*asked)
         await self._until_connected()
         if all_geo:
             packet_id = self._machine.geo_unsubscribe([GeoEntry(each) for each in asked])
@@ -408,7 +415,7 @@ class Client:
 
     def receive_data(self, link: Link, data: bytes) -> None:
         """Take bytes from the link."""
-        if link is not self._link:
+        if link is not self._link or self._leaving:
             return
         if self._keep_alive is not None:
             self._keep_alive.received(asyncio.get_running_loop().time())
@@ -469,11 +476,11 @@ class Client:
     def _on_completed(self, event: m.PublishCompleted) -> None:
         self._answered(event.packet_id, None)
 
-    def _on_failed(self, event: m.PublishFailed) -> None:
+    def _on_given_up(self, event: m.GivenUp) -> None:
         future = self._waiting.get(event.packet_id)
         if future is not None and not future.done():
             future.set_exception(
-                ConnectionLost("the session is gone: nobody knows whether the message arrived")
+                ConnectionLost(f"{event.reason}: nobody knows whether the broker has got it")
             )
 
     def _on_answered(self, event: m.RequestAnswered) -> None:
@@ -492,7 +499,7 @@ class Client:
         m.Refused: _on_refused,
         m.MessageReceived: _on_message,
         m.PublishCompleted: _on_completed,
-        m.PublishFailed: _on_failed,
+        m.GivenUp: _on_given_up,
         m.RequestAnswered: _on_answered,
         m.SubscriptionLost: _on_subscription_lost,
     }
@@ -542,6 +549,15 @@ def _several(filters: str | Iterable[Any]) -> Sequence[Any]:
     return asked
 
 
+def _check_text(*texts: str | None) -> None:
+    """Refuse what a broker would close the connection for."""
+    for text in texts:
+        try:
+            decode_string((text or "").encode())
+        except MalformedPacket as error:
+            raise ValueError(f"{text!r}: {error}") from None
+
+
 def _check_qos(qos: int) -> None:
     if qos not in (0, 1, 2):
         raise ValueError(f"QoS {qos!r} is not 0, 1 or 2")
@@ -555,6 +571,7 @@ def _will_packet(will: Will | None) -> p.Will | None:
     if will is None:
         return None
     check_topic(will.topic)
+    _check_text(will.topic)
     _check_qos(will.qos)
     return p.Will(will.topic, _payload(will.payload), will.qos, will.retain)
 

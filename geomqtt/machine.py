@@ -12,8 +12,11 @@ What happens to unfinished business when the next connection is accepted:
     the session is still there     PUBLISH again with DUP and PUBREL again, same packet ids
     it is gone (or was clean)      subscribe again; QoS 1 publishes go out again; a QoS 2
                                    publish is given up, because sending it again could
-                                   deliver it twice: `PublishFailed`
+                                   deliver it twice: `GivenUp`
     a SUBSCRIBE without answer     is sent again in both cases
+
+A packet that a broker hangs up on (it may be too large for it) would be sent again for ever:
+after `MAX_ATTEMPTS` connections without an answer it is given up as well.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from protocol.values import value
 MAX_PACKET_SIZE = 268_435_460  # the largest that MQTT can express
 # A broker may limit the size of a packet: many filters go out in several SUBSCRIBEs.
 FILTERS_PER_PACKET = 500
+MAX_ATTEMPTS = 5
 # What a broker delivers has passed the limits of that broker; the client adds none.
 DIALECT = Dialect(max_vertices=1 << 31)
 
@@ -77,10 +81,11 @@ class PublishCompleted:
 
 
 @value
-class PublishFailed:
-    """A QoS 2 publish whose fate nobody knows, because the session is gone."""
+class GivenUp:
+    """A publish or request that will not be sent again, with an unknown fate."""
 
     packet_id: int
+    reason: str
 
 
 @value
@@ -104,7 +109,7 @@ Event = (
     | Refused
     | MessageReceived
     | PublishCompleted
-    | PublishFailed
+    | GivenUp
     | RequestAnswered
     | SubscriptionLost
 )
@@ -128,6 +133,8 @@ class ClientMachine:
         self._received: set[int] = set()  # QoS 2 ids between PUBLISH and PUBREL
         self._requests: dict[int, Any] = {}  # subscriptions and the like without answer
         self._restored: set[int] = set()  # those of them that the machine made itself
+        self._attempts: dict[int, int] = {}  # of what was sent more than once, by packet id
+        self._first_data = True
 
     # Connections
 
@@ -135,6 +142,7 @@ class ClientMachine:
         """Start over on a new connection: the first thing to send is CONNECT."""
         self._reader = FrameReader(self._max_packet_size)
         self._outbox = [encode(self.connect)]
+        self._first_data = True
         self.connected = False
 
     def connection_lost(self) -> None:
@@ -158,6 +166,10 @@ class ClientMachine:
         Each event is given out before the next packet is looked at, so that nothing is
         taken for delivered that stood before a broken packet.
         """
+        # Seen at once, because the rest of what looks like a packet may never come.
+        if self._first_data and data and data[0] >> 4 != p.CONNACK:
+            raise OutOfOrder("not an MQTT broker")
+        self._first_data = False
         events: list[Event] = []
         for first, body in self._reader.receive_data(data):
             packet = decode_from_server(first, body, DIALECT)
@@ -242,6 +254,7 @@ class ClientMachine:
                 and self._last_id not in self._released
                 and self._last_id not in self._requests
             ):
+                self._attempts.pop(self._last_id, None)  # those of its last owner
                 return self._last_id
         raise ProtocolError("all packet ids are in flight")
 
@@ -255,10 +268,10 @@ class ClientMachine:
             return
         self.connected = True
         events.append(Connected(packet.session_present))
-        if packet.session_present:
-            self._outbox.extend(pubrel(packet_id) for packet_id in self._released)
-        else:
+        self._give_up_on_hopeless(events)
+        if not packet.session_present:
             self._start_without_session(events)
+        self._outbox.extend(pubrel(packet_id) for packet_id in self._released)
         # What was subscribed first, then what was asked since, then what that may deliver.
         for packet_id in sorted(self._requests, key=lambda each: each not in self._restored):
             self._outbox.append(_encode(self._requests[packet_id]))
@@ -270,14 +283,28 @@ class ClientMachine:
         self._received.clear()
         lost = [*self._released, *(i for i, packet in self._in_flight.items() if packet.qos == 2)]
         for packet_id in lost:
-            self._in_flight.pop(packet_id, None)
-            events.append(PublishFailed(packet_id))
-        self._released.clear()
+            self._give_up(packet_id, "the session is gone", events)
         filters, entries = tuple(self.subscriptions.items()), tuple(self.geo_subscriptions.values())
         for start in range(0, len(filters), FILTERS_PER_PACKET):
             self._restore(p.Subscribe(self._new_id(), filters[start : start + FILTERS_PER_PACKET]))
         for entry in entries:  # one by one: a fence may be large
             self._restore(GeoSubscribe(self._new_id(), (entry,)))
+
+    def _give_up_on_hopeless(self, events: list[Event]) -> None:
+        """Count connections, and give up what has seen too many without an answer."""
+        waiting = [*self._released, *self._in_flight, *self._requests]
+        self._attempts = {each: self._attempts.get(each, 1) + 1 for each in waiting}
+        for packet_id, attempts in list(self._attempts.items()):
+            if attempts > MAX_ATTEMPTS:
+                reason = f"no answer over {MAX_ATTEMPTS} connections"
+                self._give_up(packet_id, reason, events)
+
+    def _give_up(self, packet_id: int, reason: str, events: list[Event]) -> None:
+        self._in_flight.pop(packet_id, None)
+        self._released.pop(packet_id, None)
+        self._requests.pop(packet_id, None)
+        self._attempts.pop(packet_id, None)
+        events.append(GivenUp(packet_id, reason))
 
     def _restore(self, request: Any) -> None:
         self._requests[request.packet_id] = request

@@ -140,6 +140,7 @@ async def test_nobody_at_the_address_is_said_in_one_line(broker):
     [
         (("a/+", b""), "wildcard"),
         (("", b""), "empty"),
+        (("a\x00b", b""), "control"),
         (("a", b"", 3), "QoS"),
     ],
 )

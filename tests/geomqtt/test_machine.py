@@ -187,11 +187,34 @@ def test_without_its_session_qos_1_goes_out_again_and_qos_2_is_given_up():
     receive(machine, "50 02 00 03")
     assert reconnect(machine, CONNACK) == [
         m.Connected(False),
-        m.PublishFailed(3),
-        m.PublishFailed(2),
+        m.GivenUp(3, "the session is gone"),
+        m.GivenUp(2, "the session is gone"),
     ]
     assert sent(machine) == "3a 06 00 01 61 00 01 31"
     assert machine.in_flight == 1
+
+
+def test_what_brokers_hang_up_on_is_given_up_after_five_connections():
+    machine = connected_machine(clean_session=False)
+    machine.publish(p.Publish("a", b"x", qos=1))
+    machine.subscribe([("a", 0)])
+    for _ in range(4):
+        assert reconnect(machine, CONNACK_SESSION_PRESENT) == [m.Connected(True)]
+        assert sent(machine) == "82 06 00 02 00 01 61 00 3a 06 00 01 61 00 01 78"
+    reason = "no answer over 5 connections"
+    assert reconnect(machine, CONNACK_SESSION_PRESENT) == [
+        m.Connected(True),
+        m.GivenUp(1, reason),
+        m.GivenUp(2, reason),
+    ]
+    assert sent(machine) == ""
+
+
+def test_what_is_no_broker_is_seen_from_its_first_byte():
+    machine = make_machine()
+    machine.connection_made()
+    with pytest.raises(OutOfOrder, match="not an MQTT broker"):
+        list(machine.receive_data(b"H"))
 
 
 def test_a_subscription_is_asked_for_and_answered():
