@@ -43,7 +43,6 @@ from protocol.topics import GEO_PREFIX, is_reserved
 
 log = logging.getLogger("geomqtt.broker")
 
-WILL_GRACE_S = 10.0  # how long clients have to return after a restart before their wills go out
 
 
 class OpenListener:
@@ -109,6 +108,7 @@ class Broker:
         self.unsent: list[Link] = []  # links with something in their outbox
         self.held: list[Link] = []  # links whose outbox waits for a commit
         self.read_ms = 0  # Unix time of the read that is being worked on
+        self._will_grace_s = config.storage.will_grace_s
         self.started_at = time.monotonic()
         self.publishers_paused = False
         self.stopping = False
@@ -208,7 +208,7 @@ class Broker:
         self._locations.prune(time.monotonic())
         self._store_locations()
         self.store.tick()
-        if self.orphaned_wills and time.monotonic() > self.started_at + WILL_GRACE_S:
+        if self.orphaned_wills and time.monotonic() > self.started_at + self._will_grace_s:
             self._publish_orphaned_wills()
         self.flush()
 

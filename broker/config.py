@@ -104,6 +104,7 @@ class Storage(Base):
     durability: Literal["commit", "power", "relaxed"] = "commit"
     relaxed_ms: int = 200
     session_expiry_s: int = 0  # 0: persistent sessions stay for good
+    will_grace_s: float = 10.0  # for clients to return after a restart before their wills go out
 
 
 class PluginEntry(Base):

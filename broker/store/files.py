@@ -103,7 +103,7 @@ def _open(path: Path) -> sqlite3.Connection:
         if _looks_ours(path):
             raise Damaged("its header is broken")
         raise StoreError(f"store {path}: not a GeoMQTT store")
-    db = sqlite3.connect(path, isolation_level=None, cached_statements=64)
+    db = _connect(path)
     try:
         _check(path, db)
         db.execute("PRAGMA journal_mode = WAL")
@@ -170,8 +170,13 @@ def _mending(path: Path) -> Path:
     return path.with_name(f"{path.name}-mending")
 
 
+def _connect(path: Path) -> sqlite3.Connection:
+    # Whoever else locks the file, a backup perhaps, must not hold up the event loop.
+    return sqlite3.connect(path, timeout=0.05, isolation_level=None, cached_statements=64)
+
+
 def _create(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, cached_statements=64)
+    db = _connect(path)
     db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     db.execute("PRAGMA journal_mode = WAL")
     db.executescript(
