@@ -149,6 +149,8 @@ def _spatial_of(entry: GeoEntry, limits: Limits) -> tuple[Spatial, ...]:
 
 
 def _near(metres: float, relation: int, of_publisher: bool = False) -> Spatial:
+    if metres == 0:
+        raise BadGeometry("near me within 0 metres")
     return Spatial(relation, None, None, of_publisher, check_metres(metres))
 
 
