@@ -44,7 +44,6 @@ from protocol.topics import GEO_PREFIX, is_reserved
 log = logging.getLogger("geomqtt.broker")
 
 
-
 class OpenListener:
     """A listener with what its links need to know."""
 
