@@ -87,6 +87,7 @@ class EventLog(Plugin):
         self._restart: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._ready = asyncio.Event()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []  # for a batch on disk
 
     @property
     def buffered_bytes(self) -> int:
@@ -218,6 +219,15 @@ class EventLog(Plugin):
             process.waiting = False
             self._loop.remove_writer(process.pipe)
 
+    async def settled(self) -> None:
+        """Wait until everything that was accepted so far is on disk, or given up."""
+        await asyncio.sleep(0)  # what this turn of the loop accepted is shown at its end
+        self._flush()
+        if self._kept:
+            done: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append((self._sequence, done))
+            await done
+
     # The writer process
 
     def _start_writer(self) -> None:
@@ -261,6 +271,11 @@ class EventLog(Plugin):
         if self._paused and self._kept_bytes + self._pending_bytes <= self._limit // 2:
             self._paused = False
             self._broker.resume_publishers()
+        first = self._kept[0][0] if self._kept else self._sequence + 1
+        while self._waiting and self._waiting[0][0] < first:
+            done = self._waiting.pop(0)[1]
+            if not done.done():
+                done.set_result(None)
         if not self._kept and not self._pending:
             self._idle.set()
 

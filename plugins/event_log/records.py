@@ -9,8 +9,8 @@ records, each a tuple that begins with the time of receipt.
 
 `start_ms` is None for an event without a time of its own, `x` and `y` are None for one
 without a place, `extra` is None unless a point and an instant do not say all: see `Extra`.
-Marshal is what the interpreter itself reads and writes compiled code with: three times as
-fast as the next best for tuples of plain values, and both ends are this interpreter.
+Marshal is what the interpreter itself reads and writes compiled code with; both ends are
+this interpreter, and the pipe between them is theirs alone.
 
 The writer answers with acknowledgements of `sequence u64, events u64, lost u64`: everything
 up to that batch is committed, so many events were written since the last one, and so many
