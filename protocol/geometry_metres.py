@@ -138,7 +138,8 @@ def circle(x: float, y: float, metres: float) -> Place:
         # A pole is inside or near: the long way, which knows how to draw there.
         angles = np.radians(_AZIMUTHS)
         flat = shapely.Polygon(metres * np.column_stack((np.sin(angles), np.cos(angles))))
-        return assemble(_home(_filled(flat, x, y, drawn=True)))
+        # What is drawn here cannot overlap, and rounding at a pole must not look like it.
+        return assemble(_home(_filled(flat, x, y, drawn=True)), overlapping=True)
     lon, lat, _ = GEOD.fwd(_ONES * x, _ONES * y, _AZIMUTHS, _ONES * metres)
     path = unrolled_path(np.column_stack((lon, lat)))
     return assemble(_home([shapely.Polygon(path)]))

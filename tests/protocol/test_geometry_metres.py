@@ -323,3 +323,11 @@ def test_offsets_survive_being_written_down() -> None:
     offsets = to_offsets(place("BBOX(8,54,9,55)"), 54.0, 8.0)
     again = shapely.from_wkb(shapely.to_wkb(offsets))
     assert from_offsets(again, 1.0, 2.0) == from_offsets(offsets, 1.0, 2.0)
+
+
+@pytest.mark.parametrize("y", [90.0, -90.0])
+@pytest.mark.parametrize("metres", [1.0, 150.0, 40_000.0])
+def test_a_small_circle_at_a_pole_is_a_cap(y: float, metres: float) -> None:
+    cap = circle(40.0, y, metres)
+    assert spatial(COVERS, cap, Place(-100.0, y))
+    assert not spatial(COVERS, cap, Place(40.0, y - 1 if y > 0 else y + 1))
