@@ -8,12 +8,13 @@ Each result is written first and then read back for the page, so that nothing
 is computed twice and the page shows what the files say.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import shapely
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_export.analytics import density, dwell, series, silent, stops, tracks, trips, volume
@@ -179,12 +180,10 @@ class Build:
         found.series_count = described.count()
         found.outlier_count = strange.count()
         found.outliers = _rows(strange.orderBy(F.desc("ranges"), "topic", "time").limit(12))
-        # The ones that say most: many values, and not always the same.
-        shown = described.where("max > min").orderBy(F.desc("values"), "topic", "member")
-        found.series = _rows(shown.limit(MAX_SERIES))
+        found.series = _rows(_telling(described, profile))
+        profiles = _profiles(profile, {row["topic"] for row in found.series})
         for row in found.series:
-            same = (F.col("topic") == row["topic"]) & (F.col("member") == row["member"])
-            row["profile"] = _profile(profile.where(same))
+            row["profile"] = profiles[row["topic"], row["member"]]
 
     def _silence(self) -> None:
         found = self._found
@@ -266,8 +265,30 @@ def _lines(stepped: DataFrame, positions: dict[str, int]) -> list[tuple[str, lis
     return list(lines.items())
 
 
-def _profile(rows: DataFrame) -> list[tuple[float, float, float] | None]:
-    hours: list[Any] = [None] * 24
-    for row in rows.collect():
-        hours[row["hour"]] = (row["mean"], row["min"], row["max"])
-    return hours
+def _telling(described: DataFrame, profile: DataFrame) -> DataFrame:
+    """Choose the series that say most: whose hours differ more than their values do.
+
+    Few of each member, because a hundred vehicles tell much the same.
+    """
+    swing = profile.groupBy("topic", "member").agg(
+        (F.max("mean") - F.min("mean")).alias("swing"), F.count("*").alias("hours")
+    )
+    of_member = Window.partitionBy("member").orderBy(F.desc("share"), "topic")
+    return (
+        described.where("max > min AND deviation > 0")
+        .join(swing.where("hours >= 2"), ["topic", "member"])
+        .withColumn("share", F.col("swing") / F.col("deviation"))
+        .withColumn("place", F.row_number().over(of_member))
+        .where(F.col("place") <= MAX_SERIES // 2)
+        .orderBy(F.desc("share"), "topic", "member")
+        .limit(MAX_SERIES)
+    )
+
+
+def _profiles(
+    profile: DataFrame, topics: set[str]
+) -> dict[tuple[str, str], list[tuple[float, float, float] | None]]:
+    found: dict[tuple[str, str], list[Any]] = defaultdict(lambda: [None] * 24)
+    for row in profile.where(F.col("topic").isin(list(topics))).collect():
+        found[row["topic"], row["member"]][row["hour"]] = (row["mean"], row["min"], row["max"])
+    return found

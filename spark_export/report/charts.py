@@ -9,7 +9,7 @@ from html import escape
 
 from spark_export.report.words import count, number
 
-WIDTH = 960
+WIDTH = 1006  # of a card, so that a letter of a chart is a letter of the page
 
 
 def _svg(height: int, label: str, body: Sequence[str], width: int = WIDTH) -> str:
@@ -144,8 +144,9 @@ def matrix(pairs: Sequence[dict[str, object]]) -> str:
                 f'height="{size - 2}" rx="4" fill-opacity="{strength:.2f}" data-tip="{tip}"/>'
             )
             if value:
+                kind = "cell strong" if strength > 0.55 else "cell"
                 parts.append(
-                    f'<text class="cell" x="{x + size / 2}" y="{y + 21}" '
+                    f'<text class="{kind}" x="{x + size / 2}" y="{y + 21}" '
                     f'text-anchor="middle">{count(value, short=True)}</text>'
                 )
     side = left + size * len(names) + 120

@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_export.report import charts
 from spark_export.report.findings import Findings, Row
-from spark_export.report.prose import headline, story
+from spark_export.report.prose import come_and_gone, headline, story
 from spark_export.report.words import (
     change,
     clock,
@@ -119,15 +119,10 @@ def _direction(delta: str) -> str:
 def _changes(found: Findings) -> str:
     if not found.before or not (found.topic_changes or found.client_changes):
         return ""
-    note = (
-        f"Against the day before: {plural(found.new_topics, 'topic')} and "
-        f"{plural(found.new_clients, 'client')} are new, {plural(found.gone_topics, 'topic')} and "
-        f"{plural(found.gone_clients, 'client')} were not heard of again."
-    )
     return _section(
         "changes",
         "What changed",
-        note,
+        come_and_gone(found),
         '<div class="pair">',
         _change_table("Topic", "topic", found.topic_changes),
         _change_table("Client", "client_id", found.client_changes),

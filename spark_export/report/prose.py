@@ -63,6 +63,24 @@ def story(found: Findings) -> list[str]:
     return lines
 
 
+def come_and_gone(found: Findings) -> str:
+    """Say which topics and clients are new, and which were not heard of again."""
+    new = _some(found.new_topics, found.new_clients)
+    gone = _some(found.gone_topics, found.gone_clients)
+    if not new and not gone:
+        return "The same topics and clients as the day before; these changed most."
+    parts = [f"{new} new" if new else "", f"{gone} not heard of again" if gone else ""]
+    return f"Against the day before: {', '.join(filter(None, parts))}."
+
+
+def _some(topics: int, clients: int) -> str:
+    parts = [
+        plural(topics, "topic") if topics else "",
+        plural(clients, "client") if clients else "",
+    ]
+    return " and ".join(filter(None, parts))
+
+
 def _busiest(found: Findings) -> str:
     hour = max(range(24), key=lambda h: found.hours[h])
     used = [h for h in range(24) if found.hours[h]]

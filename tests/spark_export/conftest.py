@@ -32,7 +32,13 @@ def spark() -> Iterator[Any]:
     try:
         started = session.start(
             "local[2]",
-            settings={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
+            # For tables of a few rows, planning and compiling cost more than the work.
+            settings={
+                "spark.sql.shuffle.partitions": "2",
+                "spark.default.parallelism": "2",
+                "spark.sql.adaptive.enabled": "false",
+                "spark.sql.codegen.wholeStage": "false",
+            },
         )
     except ExportError as error:
         pytest.fail(f"not run: {error}", pytrace=False)

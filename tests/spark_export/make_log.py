@@ -151,7 +151,8 @@ def _traffic(
         share = np.arange(done, done + count) / rows
         share += 0.6 * np.sin(2 * np.pi * share) / (2 * np.pi)
         received = midnight + (share * DAY_MS).astype(np.int64)
-        seconds = share * DAY_MS / 1000
+        own = received - random.integers(5, 900, count)
+        seconds = (own - midnight) / 1000
         kind = random.random(count)
         drives = kind < 0.7
         vehicle, sensor = random.integers(0, VEHICLES, count), random.integers(0, SENSORS, count)
@@ -169,7 +170,7 @@ def _traffic(
         level[random.random(count) < 0.00005] = 99.9  # a sensor that stammers
         columns = (
             received,
-            received - random.integers(5, 900, count),
+            own,
             drives,
             kind < 0.97,
             np.where(drives, vehicle, sensor + VEHICLES) + 1,

@@ -20,6 +20,8 @@ import pytest
 from spark_export.export import export
 from spark_export.manifest import FOLDER, STAGING
 
+pytestmark = pytest.mark.timeout(400)
+
 COLUMNS = ["segment", "id", "topic", "client_id", "payload"]
 RUN = """
 import sys
