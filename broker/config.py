@@ -121,11 +121,24 @@ class Http(Base):
     port: int = 8080
     required: bool = False  # a taken port stops the start instead of a warning
     allow_anonymous: bool | None = None  # None: if it is local and there is no users_file
+    tokens: dict[str, str] = {}  # bearer token → user
+    cors_origins: list[str] = []  # other origins whose pages may ask; ["*"]: all
+    max_body_bytes: int = 1_048_576
+    max_streams: int = 1_000  # live streams and long polls at a time
+    stall_s: float = 20.0  # a reader that takes nothing for so long is cut off
+    workers: int = 2  # processes that read the log
 
     @property
     def local(self) -> bool:
         """Whether only this machine can reach it."""
         return _is_loopback(self.host)
+
+    @property
+    def bridge_settings(self) -> dict[str, Any]:
+        """What the plugin behind the door is told; who comes in is the broker's matter."""
+        settings: dict[str, Any] = msgspec.to_builtins(self)
+        del settings["allow_anonymous"]
+        return settings
 
 
 class Config(Base):

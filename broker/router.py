@@ -300,7 +300,7 @@ class Router:
     def admitted(self, session: Session, message: Message, probe: Probe | None = None) -> bool:
         """Ask the event's own geofence and the client's MQTT-G fences."""
         geo = message.geo
-        if geo is not None and geo.fence is not None:
+        if geo is not None and geo.fence is not None and not session.observes:
             here = session.place
             if here is None or not spatial(INTERSECTS, geo.fence, here):
                 return False

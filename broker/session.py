@@ -52,6 +52,7 @@ class Session:
     )
 
     takes_frames = True  # raw QoS 0 frames may be put into its link's outbox
+    observes = False  # stands nowhere, so that event geofences do not concern it
 
     def __init__(self, broker: Broker, client_id: str, *, clean: bool) -> None:
         self.broker = broker

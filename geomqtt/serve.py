@@ -105,6 +105,13 @@ def shipped_plugins(config: Config) -> list[PluginEntry]:
         entries.append(PluginEntry(use="plugins.auth:Users", settings={"file": config.users_file}))
     if config.acl_file:
         entries.append(PluginEntry(use="plugins.acl:Acl", settings={"file": config.acl_file}))
+    if config.event_log:
+        entries.append(
+            PluginEntry(use="plugins.event_log.plugin:EventLog", settings=config.event_log_settings)
+        )
+    if config.http.port:
+        settings = {**config.http.bridge_settings, "map": config.map_settings}
+        entries.append(PluginEntry(use="plugins.rest_bridge.plugin:RestBridge", settings=settings))
     return entries
 
 

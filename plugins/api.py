@@ -23,7 +23,7 @@ logged with the plugin's name, and neither takes the broker down.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import msgspec
@@ -97,8 +97,15 @@ class Broker(Protocol):
     def data_dir(self) -> str | None:
         """The folder for everything that lasts, None when nothing shall."""
 
+    @property
+    def plugins(self) -> Sequence[Plugin]:
+        """All plugins that run, in the order of the configuration."""
+
     def publish(self, message: Message) -> None:
         """Accept a message as if a client had published it: retain, route, log."""
+
+    def flush(self) -> None:
+        """Send what was published since the last time, and keep what must be kept."""
 
     async def authenticate(self, credentials: Credentials) -> bool:
         """Ask all plugins."""
@@ -109,8 +116,23 @@ class Broker(Protocol):
     async def authorise_subscribe(self, client: Client, request: SubscribeRequest) -> bool:
         """Ask all plugins."""
 
-    def subscribe(self, topic_filter: str, deliver: Callable[[Message], None]) -> Subscription:
-        """Call `deliver` for every accepted message on a topic filter, plain or `$geo/`."""
+    @property
+    def restricts_receiving(self) -> bool:
+        """Whether any plugin has a say in who gets which message."""
+
+    def authorise_receive(self, client: Client, message: Message) -> bool:
+        """Ask all plugins."""
+
+    def subscribe(
+        self,
+        topic_filter: str,
+        deliver: Callable[[Message], None],
+        client: Client | None = None,
+    ) -> Subscription:
+        """Call `deliver` for every accepted message on a topic filter, plain or `$geo/`.
+
+        Given a client, only what that client may receive.
+        """
 
     def locations(self) -> Mapping[str, Location]:
         """The last known locations by client id."""
@@ -139,6 +161,7 @@ class Plugin:
 
     Settings: ClassVar[type[msgspec.Struct]] = NoSettings
     takes_frames: ClassVar[bool] = False  # on_accepted understands FrameRun
+    address: str = ""  # where it listens, if it does: "<kind> <address>", for the ready line
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
