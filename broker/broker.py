@@ -13,9 +13,10 @@ import inspect
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from broker.backlog import Backlog
 from broker.config import Config, Limits
 from broker.config import Listener as ListenerSettings
 from broker.counters import Counters
@@ -39,9 +40,13 @@ from protocol.machine import State
 from protocol.message import Message
 from protocol.mqttg import UNUSABLE, Dialect
 from protocol.relations import RELATIONS
+from protocol.topic_fields import known_topics
 from protocol.topics import GEO_PREFIX, is_reserved
 
 log = logging.getLogger("geomqtt.broker")
+
+LARGEST_PACKET = 268_435_460  # that the standard can express
+NO_LIMIT = 2**31 - 1
 
 
 class OpenListener:
@@ -60,24 +65,21 @@ class OpenListener:
             geo=settings.geo,
             little_endian=settings.mqttg_byte_order == "little",
             location_after_fixed_header=settings.mqttg_position == "after-fixed-header",
-            max_levels=limits.max_topic_levels,
-            max_vertices=limits.max_vertices,
+            max_levels=limits.max_topic_levels or 65_536,
+            max_topic_bytes=limits.max_topic_bytes or 65_535,
+            max_vertices=limits.max_vertices or LARGEST_PACKET,
         )
 
 
 class Tap(Session):
     """A plugin's own subscription: matched like a session's, delivered by a call."""
 
-    __slots__ = ("_call", "client")
+    __slots__ = ("_call",)
     takes_frames = False
-    observes = True
 
-    def __init__(
-        self, broker: Broker, call: Callable[[Message], None], client: Client | None = None
-    ) -> None:
+    def __init__(self, broker: Broker, call: Callable[[Message], None]) -> None:
         super().__init__(broker, "", clean=True)
         self._call = call
-        self.client = client  # on whose behalf; None: the plugin's own
 
     def deliver(self, delivery: Delivery) -> None:
         """Call the plugin; what it does wrong is its own affair."""
@@ -114,6 +116,8 @@ class Broker:
         self._will_grace_s = config.storage.will_grace_s
         self.started_at = time.monotonic()
         self.publishers_paused = False
+        self._pauses: set[str] = set()  # why nothing is read
+        self.backlog = Backlog(self)
         self.stopping = False
         self.clients_maximum = 0
         self.set_limits(config.limits)
@@ -129,11 +133,15 @@ class Broker:
         """Hold everybody to these limits from now on; connections that are open stay."""
         self.config.limits = limits
         self.max_inflight = limits.max_inflight or 65_535
-        self.max_packet_size = limits.max_packet_size
+        self.max_packet_size = limits.max_packet_size or LARGEST_PACKET
+        self.max_outbox_bytes = limits.max_outbox_bytes or NO_LIMIT
         self.paced = limits.messages_per_s > 0
         self.fast_lane_open = self.hooks.frames_suffice and not self.paced
+        # Topics that were within the old limits may be beyond the new ones.
+        known_topics.clear()
+        self.router.forget("#")
         for link in self.links:
-            link.transport.set_write_buffer_limits(high=limits.max_outbox_bytes)
+            link.transport.set_write_buffer_limits(high=self.max_outbox_bytes)
             link.fast = self.fast_lane_open and link.state is State.CONNECTED
 
     # Links
@@ -211,6 +219,7 @@ class Broker:
         self._locations.prune(time.monotonic())
         self._store_locations()
         self.store.tick()
+        self.sessions.expire(self.config.storage.session_expiry_s)
         if self.orphaned_wills and time.monotonic() > self.started_at + self._will_grace_s:
             self._publish_orphaned_wills()
         self.flush()
@@ -309,9 +318,10 @@ class Broker:
                 self.store.clear_retained(topic)
             return
         limits = self.config.limits
-        if self.retained.get(topic) is None and (
-            0 < limits.max_retained_messages <= len(self.retained)
-            or 0 < limits.max_retained_bytes < self.retained.total_bytes + len(message.payload)
+        old = self.retained.get(topic)
+        more = len(message.payload) - (len(old.payload) if old is not None else 0)
+        if (old is None and 0 < limits.max_retained_messages <= len(self.retained)) or (
+            0 < limits.max_retained_bytes < self.retained.total_bytes + more and more > 0
         ):
             self.counters.other["retained_refused"] += 1
             log.warning("client %r: %r not retained: limit reached", message.client_id, topic)
@@ -332,13 +342,12 @@ class Broker:
         hooks = self.hooks
         if not hooks.authorise_receive:
             return True
-        if isinstance(session, Tap):
-            return session.client is None or self.authorise_receive(session.client, message)
         link = session.link
         client = link.client if link is not None else None
         if client is None:
             client = Client(session.client_id, session.username, "", "")
-        return self.authorise_receive(client, message)
+        verdict = hooks.decide(hooks.authorise_receive, "authorise_receive", client, message)
+        return verdict is not False
 
     def note_drop(self, session: Session, reason: str) -> None:
         """Count a QoS 1 or 2 message that a limit took from a session."""
@@ -376,6 +385,11 @@ class Broker:
             self._committing = True
             asyncio.get_running_loop().call_soon(self._commit)
 
+    def finish(self) -> None:
+        """Commit and write everything at once, because this is the end."""
+        self.flush()
+        self._commit()
+
     def _commit(self) -> None:
         self._committing = False
         held, self.held = self.held, []
@@ -405,11 +419,6 @@ class Broker:
         """The folder for everything that lasts."""
         return self.config.data_dir or None
 
-    @property
-    def plugins(self) -> Sequence[Plugin]:
-        """All plugins that run."""
-        return self.hooks.plugins
-
     async def authenticate(self, credentials: Credentials) -> bool:
         """Ask all plugins; without an opinion, what the HTTP door says of everybody."""
         verdict = self.hooks.decide(self.hooks.authenticate, "authenticate", credentials)
@@ -435,25 +444,9 @@ class Broker:
             verdict = await verdict
         return verdict is not False
 
-    @property
-    def restricts_receiving(self) -> bool:
-        """Whether any plugin has a say in who gets which message."""
-        return bool(self.hooks.authorise_receive)
-
-    def authorise_receive(self, client: Client, message: Message) -> bool:
-        """Ask all plugins."""
-        hooks = self.hooks
-        verdict = hooks.decide(hooks.authorise_receive, "authorise_receive", client, message)
-        return verdict is not False
-
-    def subscribe(
-        self,
-        topic_filter: str,
-        deliver: Callable[[Message], None],
-        client: Client | None = None,
-    ) -> Tap:
+    def subscribe(self, topic_filter: str, deliver: Callable[[Message], None]) -> Tap:
         """Call `deliver` for every accepted message on a topic filter."""
-        tap = Tap(self, deliver, client)
+        tap = Tap(self, deliver)
         self.router.subscribe(from_filter(tap, topic_filter, 2))
         return tap
 
@@ -497,6 +490,7 @@ class Broker:
             "retained_bytes": self.retained.total_bytes,
             "queued_messages": sum(session.queued for session in self.sessions),
             "inflight_messages": sum(len(session.in_flight) for session in self.sessions),
+            "unsent_bytes": self.backlog.unsent_bytes,
             "store_failing": int(self.store.failing),
         }
 
@@ -508,17 +502,23 @@ class Broker:
         """Add to a counter of a plugin's own."""
         self.counters.other[name] += amount
 
-    def pause_publishers(self) -> None:
-        """Stop reading from connections until `resume_publishers`."""
+    def pause_publishers(self, reason: str = "plugin") -> None:
+        """Stop reading from connections until `resume_publishers` for the same reason."""
+        self._pauses.add(reason)
         self.publishers_paused = True
         for link in self.links:
-            link.transport.pause_reading()
+            if link.state is State.CONNECTED:
+                link.transport.pause_reading()
 
-    def resume_publishers(self) -> None:
-        """Read again."""
-        self.publishers_paused = False
-        for link in self.links:
-            link.unpause()
+    def resume_publishers(self, reason: str = "plugin") -> None:
+        """Read again, if nothing else is in the way."""
+        self._pauses.discard(reason)
+        if self.publishers_paused and not self._pauses:
+            self.publishers_paused = False
+            now = time.monotonic()
+            for link in self.links:
+                link.last_packet = now  # whoever was not read from has not been silent
+                link.unpause()
 
 
 def tests_of(subscription: Subscription) -> tuple[Spatial, ...]:

@@ -19,7 +19,7 @@ from broker.fastlane import forward
 from broker.handlers import HANDLERS
 from protocol.decode import decode
 from protocol.encode import connack
-from protocol.errors import ConnectRefused, ProtocolError
+from protocol.errors import ConnectRefused, PacketTooLarge, ProtocolError, TopicBeyondLimit
 from protocol.frames import next_frame
 from protocol.geo import Location
 from protocol.machine import LEGAL, State, refuse
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from plugins.api import Client
 
 log = logging.getLogger("geomqtt.link")
+
+# What is counted for itself as well, because it may be no fault of the peer's.
+LIMIT_COUNTERS = {PacketTooLarge: "packets_too_large", TopicBeyondLimit: "topics_beyond_limit"}
 
 LINGER_S = 5.0  # how long a closed link may take to send its last bytes
 
@@ -93,7 +96,7 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer has connected."""
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=self.broker.config.limits.max_outbox_bytes)
+        self.transport.set_write_buffer_limits(high=self.broker.max_outbox_bytes)
         self.address = _address(transport)
         self.last_packet = time.monotonic()
         self.broker.link_opened(self)
@@ -323,6 +326,8 @@ class Link(asyncio.Protocol):
             self.send(connack(error.code))
         else:
             counters.protocol_errors += 1
+            if type(error) in LIMIT_COUNTERS:
+                counters.other[LIMIT_COUNTERS[type(error)]] += 1
         log.warning("client %s at %s: %s: closed", self.name, self.address, error)
         self.blamed = True
         self.close(str(error))
@@ -349,7 +354,8 @@ class Link(asyncio.Protocol):
         if self._closed_at is not None:
             return self._closed_at + LINGER_S
         if self.state is State.AWAITING_CONNECT:
-            return self.last_packet + self.broker.config.limits.connect_timeout_s
+            timeout_s = self.broker.config.limits.connect_timeout_s
+            return self.last_packet + timeout_s if timeout_s else None
         if self.state is State.CONNECTED:
             # [MQTT-3.1.2-24]. Without keep-alive, only an unfinished packet has a deadline.
             return self.last_packet + (

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker import tls
+from broker.backlog import CHECK_S
 from broker.broker import Broker, OpenListener
 from broker.config import Config, ConfigError, Listener
 from broker.deadlines import BUCKET_S
@@ -70,11 +71,11 @@ class Server:
                 await self._start(plugin)
             for listener in self.config.listener:
                 await self._listen(listener)
-            self.addresses += [plugin.address for plugin in self._plugins if plugin.address]
         except (PluginError, ConfigError, StoreError) as error:
             raise StartError(str(error)) from None
         self._tickers = [
             asyncio.create_task(self._every(1.0, self.broker.tick), name="tick"),
+            asyncio.create_task(self._every(CHECK_S, self.broker.backlog.check), name="backlog"),
             asyncio.create_task(
                 self._every(BUCKET_S, self.broker.deadlines.tick), name="deadlines"
             ),
@@ -151,7 +152,7 @@ class Server:
                     ssl=context,
                     backlog=BACKLOG,
                     reuse_address=True,
-                    ssl_handshake_timeout=limits.connect_timeout_s if context else None,
+                    ssl_handshake_timeout=(limits.connect_timeout_s or None) if context else None,
                 )
                 self._note_addresses(settings, server)
         except OSError as error:
@@ -219,7 +220,9 @@ class Server:
             if time.monotonic() > deadline - self.config.stop_timeout_s + 1:
                 break
             await asyncio.sleep(0.01)
-        broker.flush()
+        for link in broker.links:
+            link.transport.pause_reading()
+        broker.finish()
         for link in list(broker.links):
             link.close("broker is stopping")
         while broker.links and time.monotonic() < deadline:

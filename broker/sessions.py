@@ -22,6 +22,7 @@ class Sessions:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._by_id: dict[str, Session] = {}
+        self._next_expiry = 0.0
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -34,7 +35,8 @@ class Sessions:
         return self._by_id.get(client_id)
 
     def restore(self, session: Session) -> None:
-        """Put back a session that the store kept."""
+        """Put back a session that the store kept; its time away begins anew."""
+        session.left_at = time.monotonic()
         self._by_id[session.client_id] = session
 
     def open(
@@ -83,6 +85,18 @@ class Sessions:
             session.row = 0
         self._by_id.pop(session.client_id, None)
         self._broker.session_ended(session)
+
+    def expire(self, after_s: int) -> None:
+        """End persistent sessions whose clients have been away too long; 0: never."""
+        now = time.monotonic()
+        if not after_s or now < self._next_expiry:
+            return
+        self._next_expiry = now + min(max(after_s / 10, 1), 60)
+        for session in list(self._by_id.values()):
+            if session.link is None and now > session.left_at + after_s:
+                log.info("client %r: session ended after %d s away", session.client_id, after_s)
+                self._broker.counters.other["sessions_expired"] += 1
+                self.end(session)
 
     def leave(self, session: Session) -> None:
         """The link is gone: a clean session ends [MQTT-3.1.2-6], a persistent one waits."""

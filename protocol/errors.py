@@ -25,6 +25,10 @@ class PacketTooLarge(ProtocolError):
         self.limit = limit
 
 
+class TopicBeyondLimit(MalformedPacket):
+    """A topic or topic filter that is longer or deeper than the limits of this listener."""
+
+
 class OutOfOrder(ProtocolError):
     """A packet that is legal, but not now or not from this side."""
 

@@ -31,6 +31,7 @@ class Dialect:
     little_endian: bool = False
     location_after_fixed_header: bool = False
     max_levels: int = 200
+    max_topic_bytes: int = 65_535
     max_vertices: int = 10_000
 
 

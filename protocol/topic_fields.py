@@ -1,6 +1,6 @@
 """Topic names, topic filters and packet ids as fields: read and checked."""
 
-from protocol.errors import BadTopic, MalformedPacket
+from protocol.errors import BadTopic, MalformedPacket, TopicBeyondLimit
 from protocol.fields import decode_string, read_u16
 from protocol.mqttg import Dialect
 from protocol.topics import GEO_PREFIX, check_filter, check_topic
@@ -26,14 +26,26 @@ def read_topic(raw: bytes, dialect: Dialect) -> str:
 
 def require_topic(topic: str, dialect: Dialect) -> None:
     """Close the connection over what is no topic name."""
+    require_limits(topic, dialect)
     try:
         check_topic(topic, dialect.max_levels)
     except BadTopic as error:
         raise MalformedPacket(str(error)) from None
 
 
+def require_limits(topic: str, dialect: Dialect) -> None:
+    """Close the connection over a topic or filter that is longer or deeper than we allow."""
+    size = len(topic.encode())
+    if size > dialect.max_topic_bytes:
+        raise TopicBeyondLimit(f"topic of {size} bytes, limit is {dialect.max_topic_bytes}")
+    levels = topic.count("/") + 1
+    if levels > dialect.max_levels and not topic.startswith(GEO_PREFIX):
+        raise TopicBeyondLimit(f"topic of {levels} levels, limit is {dialect.max_levels}")
+
+
 def require_filter(topic_filter: str, dialect: Dialect) -> None:
     """Close the connection over what is no topic filter."""
+    require_limits(topic_filter, dialect)
     # Geometry and time in a `$geo/` filter may hold what a plain level may not, and are
     # answered with a SUBACK code where they are wrong.
     if dialect.geo and (
