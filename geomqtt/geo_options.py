@@ -35,11 +35,11 @@ def add_condition_options(parser: argparse.ArgumentParser) -> None:
     )
     spatial = group.add_mutually_exclusive_group()
     for name in SPATIAL:
-        option = f"--{name.replace('_', '-')}"
+        options = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
         if name in OPERANDS:
-            spatial.add_argument(option, nargs=2, metavar=(OPERANDS[name], "GEOM"))
+            spatial.add_argument(*options, nargs=2, metavar=(OPERANDS[name], "GEOM"))
         else:
-            spatial.add_argument(option, metavar="GEOM", type=geometry_text)
+            spatial.add_argument(*options, metavar="GEOM", type=geometry_text)
     spatial.add_argument(
         "--near", metavar="M", type=float, help="within M metres of our own location"
     )
@@ -60,8 +60,10 @@ def geometry_text(text: str) -> str:
         return text
     try:
         return Path(text[1:]).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(f"{text[1:]}: {error}") from None
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text[1:]}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError(f"{text[1:]}: not UTF-8") from None
 
 
 def conditions(args: argparse.Namespace) -> GeoConditions:
@@ -75,15 +77,17 @@ def conditions(args: argparse.Namespace) -> GeoConditions:
     for name in ("publisher", "reproject", "geo"):
         if getattr(args, name):
             given[name] = True
-    if "de9im" in given:
-        pattern, text = args.de9im
-        given["de9im"] = (pattern, geometry_text(text))
-    if "dwithin" in given:
-        metres, text = args.dwithin
-        try:
+    try:
+        if args.de9im is not None:
+            pattern, text = args.de9im
+            given["de9im"] = (pattern, geometry_text(text))
+        if args.dwithin is not None:
+            metres, text = args.dwithin
             given["dwithin"] = (float(metres), geometry_text(text))
-        except ValueError:
-            raise UsageError(f"--dwithin: {metres!r} is no distance in metres") from None
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(str(error)) from None
+    except ValueError:
+        raise UsageError(f"--dwithin: {metres!r} is no distance in metres") from None
     return cast(GeoConditions, given)
 
 

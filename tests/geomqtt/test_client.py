@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,32 @@ async def test_a_unix_socket_carries_the_same(start_broker, tmp_path):
         assert len(await take(client, 1)) == 1
 
 
+async def test_a_client_outlives_a_broker_that_is_killed_and_started_again(start_broker):
+    broker = start_broker()
+    async with (
+        geomqtt.Client(
+            broker.host, broker.port, "s", clean_session=False, reconnect_min_s=0.05
+        ) as subscriber,
+        geomqtt.Client(
+            broker.host, broker.port, "p", clean_session=False, reconnect_min_s=0.05
+        ) as publisher,
+    ):
+        await subscriber.subscribe("n", qos=2)
+        before = [publisher.publish("n", b"%d" % n, qos=2) for n in range(100)]
+        await asyncio.gather(*before)
+        broker.kill()
+        during = asyncio.gather(
+            *(publisher.publish("n", b"%d" % n, qos=2) for n in range(100, 200))
+        )
+        start_broker(data=broker.data, port=broker.port)
+        await during
+        messages = await take(subscriber, 200)
+        assert sorted(int(message.payload) for message in messages) == list(range(200))
+        await publisher.publish("n", b"last", qos=2)
+        [message] = await take(subscriber, 1)
+        assert message.payload == b"last"  # and nothing came twice before it
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> tuple[Path, Path]:
     """A certificate for localhost that is its own authority, and its key."""
@@ -262,6 +289,13 @@ async def test_tls_carries_the_same(start_broker, certificate, kind, transport):
         await client.subscribe("a", qos=1)
         await client.publish("a", bytes(50_000), qos=1)
         assert len(await take(client, 1)) == 1
+        publisher = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "geomqtt", "pub", "-h", "localhost", "-p", str(port),
+            "--cafile", str(cert), *(["--ws"] if kind == "wss" else []), "-t", "a", "-m", "x",
+        )  # fmt: skip
+        assert await publisher.wait() == 0
+        [message] = await take(client, 1)
+        assert message.payload == b"x"
     with pytest.raises(geomqtt.CannotConnect, match="certificate not accepted"):
         await geomqtt.Client(host, port, tls=True, transport=transport).connect()
 

@@ -190,6 +190,8 @@ def test_a_geometry_may_come_from_a_file(broker, tmp_path):
         (("sub", "-t", "a", "--time-filter", "2026-03-28"), "2026-03-28"),
         (("sub", "-t", "a", "--near", "5", "--here", "BBOX(1,2,3,4)"), "--here is not a point"),
         (("sub", "-t", "a", "--dwithin", "far", "POINT(1 2)"), "'far' is no distance"),
+        (("sub", "-t", "a", "--dwithin", "5", "@/nowhere"), "/nowhere: No such file"),
+        (("sub", "-t", "a", "--covered_by", "nothing"), "nothing"),
     ],
 )
 def test_a_users_geo_mistake_is_one_line(broker, arguments, reason):

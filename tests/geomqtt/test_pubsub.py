@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -236,6 +237,46 @@ def test_nobody_at_the_port_is_one_line_and_code_1(broker):
     result = run(OURS, "pub", broker, "-t", "a", "-m", "x", check=False)
     assert result.stderr.decode() == (f"geomqtt pub: 127.0.0.1:{broker.port}: connection refused\n")
     assert result.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(4, "bad user name or password"), (5, "not authorised")]
+)
+def test_a_refused_connection_is_one_line_and_the_brokers_code(code, reason):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        command = [*OURS["sub"], "-h", "127.0.0.1", "-p", str(port), "-t", "a"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        connection, _ = server.accept()
+        with connection:
+            assert connection.recv(1000)[0] == 0x10
+            connection.sendall(bytes((0x20, 2, 0, code)))
+            _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert errors.decode() == f"geomqtt sub: connection refused: {reason} (code {code})\n"
+    assert process.returncode == code
+
+
+def test_user_and_password_and_will_are_sent():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        process = subprocess.Popen(
+            [
+                *OURS["pub"], "-L", f"mqtt://us%65r:pass@127.0.0.1:{port}/a", "-m", "x",
+                "-i", "c1", "-k", "7", "--will-topic", "w", "--will-payload", "gone",
+                "--will-qos", "1", "--will-retain",
+            ]
+        )  # fmt: skip
+        connection, _ = server.accept()
+        with connection:
+            connect = connection.recv(1000)
+            connection.sendall(bytes.fromhex("20 02 00 00"))
+            assert process.wait(TIMEOUT_S) == 0
+            rest = connection.recv(1000)
+    assert connect.hex(" ") == (
+        "10 23 00 04 4d 51 54 54 04 ee 00 07 00 02 63 31 00 01 77 00 04 67 6f 6e 65"
+        " 00 04 75 73 65 72 00 04 70 61 73 73"
+    )
+    assert rest.hex(" ") == "30 04 00 01 61 78 e0 00"
 
 
 def test_the_reader_of_the_output_may_leave(broker):
