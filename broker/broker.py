@@ -13,7 +13,7 @@ import inspect
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from broker.backlog import Backlog
@@ -74,12 +74,16 @@ class OpenListener:
 class Tap(Session):
     """A plugin's own subscription: matched like a session's, delivered by a call."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "client")
     takes_frames = False
+    observes = True
 
-    def __init__(self, broker: Broker, call: Callable[[Message], None]) -> None:
+    def __init__(
+        self, broker: Broker, call: Callable[[Message], None], client: Client | None = None
+    ) -> None:
         super().__init__(broker, "", clean=True)
         self._call = call
+        self.client = client  # on whose behalf; None: the plugin's own
 
     def deliver(self, delivery: Delivery) -> None:
         """Call the plugin; what it does wrong is its own affair."""
@@ -342,12 +346,13 @@ class Broker:
         hooks = self.hooks
         if not hooks.authorise_receive:
             return True
+        if isinstance(session, Tap):
+            return session.client is None or self.authorise_receive(session.client, message)
         link = session.link
         client = link.client if link is not None else None
         if client is None:
             client = Client(session.client_id, session.username, "", "")
-        verdict = hooks.decide(hooks.authorise_receive, "authorise_receive", client, message)
-        return verdict is not False
+        return self.authorise_receive(client, message)
 
     def note_drop(self, session: Session, reason: str) -> None:
         """Count a QoS 1 or 2 message that a limit took from a session."""
@@ -419,6 +424,11 @@ class Broker:
         """The folder for everything that lasts."""
         return self.config.data_dir or None
 
+    @property
+    def plugins(self) -> Sequence[Plugin]:
+        """All plugins that run."""
+        return self.hooks.plugins
+
     async def authenticate(self, credentials: Credentials) -> bool:
         """Ask all plugins; without an opinion, what the HTTP door says of everybody."""
         verdict = self.hooks.decide(self.hooks.authenticate, "authenticate", credentials)
@@ -444,9 +454,25 @@ class Broker:
             verdict = await verdict
         return verdict is not False
 
-    def subscribe(self, topic_filter: str, deliver: Callable[[Message], None]) -> Tap:
+    @property
+    def restricts_receiving(self) -> bool:
+        """Whether any plugin has a say in who gets which message."""
+        return bool(self.hooks.authorise_receive)
+
+    def authorise_receive(self, client: Client, message: Message) -> bool:
+        """Ask all plugins."""
+        hooks = self.hooks
+        verdict = hooks.decide(hooks.authorise_receive, "authorise_receive", client, message)
+        return verdict is not False
+
+    def subscribe(
+        self,
+        topic_filter: str,
+        deliver: Callable[[Message], None],
+        client: Client | None = None,
+    ) -> Tap:
         """Call `deliver` for every accepted message on a topic filter."""
-        tap = Tap(self, deliver)
+        tap = Tap(self, deliver, client)
         self.router.subscribe(from_filter(tap, topic_filter, 2))
         return tap
 

@@ -71,6 +71,7 @@ class Server:
                 await self._start(plugin)
             for listener in self.config.listener:
                 await self._listen(listener)
+            self.addresses += [plugin.address for plugin in self._plugins if plugin.address]
         except (PluginError, ConfigError, StoreError) as error:
             raise StartError(str(error)) from None
         self._tickers = [
