@@ -53,7 +53,7 @@ class Raw:
         """Read as many bytes as are expected, and insist on them."""
         wanted = octets(data) if isinstance(data, str) else data
         got = self.read(len(wanted))
-        assert got == wanted, f"expected {wanted.hex(' ')}, got {got.hex(' ')}"
+        assert got == wanted, difference(wanted, got)
 
     def read(self, size: int) -> bytes:
         """Read exactly so many bytes; less only when the connection ends or is silent."""
@@ -109,6 +109,15 @@ class Raw:
         self.send("e0 00")
         self.expect_close()
         self.socket.close()
+
+
+def difference(wanted: bytes, got: bytes) -> str:
+    """Show where bytes part from what was expected."""
+    pairs = enumerate(zip(wanted, got, strict=False))
+    place = next((n for n, (one, other) in pairs if one != other), min(len(wanted), len(got)))
+    start = max(0, place - 20)
+    expected, found = wanted[start : start + 60], got[start : start + 60]
+    return f"at byte {place}: expected {expected.hex(' ')}, got {found.hex(' ')}"
 
 
 class Clients:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import os
 
-from tests.conformance.raw import Raw, octets
+from tests.conformance.raw import Raw, difference, octets
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
@@ -80,4 +80,4 @@ def expect_binary(raw: Raw, data: str | bytes) -> None:
         opcode, payload = read_frame(raw)
         assert opcode == BINARY, f"opcode {opcode}: {payload!r}"
         got += payload
-    assert got == wanted, f"expected {wanted.hex(' ')}, got {got.hex(' ')}"
+    assert got == wanted, difference(wanted, got)

@@ -25,7 +25,7 @@ def test_a_silent_client_is_cut_off_after_one_and_a_half_times(
     """[MQTT-3.1.2-24]: as if the network had failed, so with its will."""
     watcher = clients.subscribed(topic)
     packet = connect("silent", keep_alive=1, will=(topic, "gone", 0, False))
-    assert 1.5 <= seconds_until_close(clients, packet, "20 02 00 00") < 2.4
+    assert 1.5 <= seconds_until_close(clients, packet, "20 02 00 00") < 3.0
     watcher.expect(f'30 {6 + len(topic):02x} 00 {len(topic):02x} "{topic}" "gone"')
 
 
@@ -55,15 +55,15 @@ def test_bytes_of_an_unfinished_packet_are_no_sign_of_life(clients: Clients) -> 
             continue
         except (ConnectionResetError, BrokenPipeError):
             break
-    assert 1.4 <= time.monotonic() - started < 2.7
+    assert 1.4 <= time.monotonic() - started < 4.0
 
 
 def test_connections_that_lead_nowhere_are_dropped(start_broker: StartBroker) -> None:
     """Half-open: nothing sent, half a CONNECT, a CONNECT in drops, half a packet afterwards."""
     broker = start_broker(config="[limits]\nconnect_timeout_s = 0.5\npacket_timeout_s = 0.5\n")
     with clients_of(broker.host, broker.port) as clients:
-        assert 0.5 <= seconds_until_close(clients, b"") < 1.5
-        assert 0.4 <= seconds_until_close(clients, connect("half")[:9]) < 1.5
+        assert 0.5 <= seconds_until_close(clients, b"") < 2.5
+        assert 0.4 <= seconds_until_close(clients, connect("half")[:9]) < 2.5
         started = time.monotonic()
         client = clients.raw()
         client.socket.settimeout(0.1)
@@ -76,9 +76,9 @@ def test_connections_that_lead_nowhere_are_dropped(start_broker: StartBroker) ->
                 continue
             except (ConnectionResetError, BrokenPipeError):
                 break
-        assert 0.4 <= time.monotonic() - started < 1.6
+        assert 0.4 <= time.monotonic() - started < 2.6
         unfinished = connect("never") + bytes.fromhex("30 7f 00 03")
-        assert seconds_until_close(clients, unfinished, "20 02 00 00") < 2
+        assert seconds_until_close(clients, unfinished, "20 02 00 00") < 3
         idle = clients.connect("idle")
         idle.socket.settimeout(1.3)
         assert idle.read(1) == b""
