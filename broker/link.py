@@ -43,6 +43,8 @@ class Link(asyncio.Protocol):
 
     __slots__ = (
         "_closed_at",
+        "_drained",
+        "_left",
         "_need",
         "_pieces",
         "_rest",
@@ -63,6 +65,7 @@ class Link(asyncio.Protocol):
         "reason",
         "session",
         "state",
+        "throttled",
         "transport",
         "v31",
         "will",
@@ -79,6 +82,7 @@ class Link(asyncio.Protocol):
         self.fast = False  # the fast lane may look at this link's frames
         self.held = False  # nothing leaves before the store has committed
         self.congested = False  # the peer does not read fast enough
+        self.throttled = False  # and we read no more of what it sends meanwhile
         self.dropped = 0
         self.keep_alive_s = 0.0
         self.v31 = False
@@ -90,6 +94,8 @@ class Link(asyncio.Protocol):
         self._need = 0
         self._task: asyncio.Task[None] | None = None
         self._closed_at: float | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._left = -1  # unsent bytes when the deadline was last looked at
 
     # The socket's side
 
@@ -125,6 +131,20 @@ class Link(asyncio.Protocol):
         broker.read_ms = time.time_ns() // 1_000_000
         self._process(data)
         broker.flush()
+        if self.congested:
+            self._throttle()
+
+    def _throttle(self) -> None:
+        """Read no more from a peer that leaves our answers to it lying.
+
+        QoS 0 is dropped for a congested peer and the rest is queued, so that only answers
+        can bring it here.
+        """
+        limit = 2 * self.broker.max_outbox_bytes
+        if self.state is State.CONNECTED and self.transport.get_write_buffer_size() > limit:
+            self.broker.counters.other["links_throttled"] += 1
+            self.throttled = True
+            self.transport.pause_reading()
 
     def _process(self, buffer: bytes) -> None:
         max_packet_size = self.broker.max_packet_size
@@ -210,6 +230,7 @@ class Link(asyncio.Protocol):
         if (
             self._task is None
             and self.state is not State.CLOSED
+            and not self.throttled
             and not self.broker.publishers_paused
         ):
             self.transport.resume_reading()
@@ -221,12 +242,28 @@ class Link(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self.congested = False
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        if self.throttled:
+            self.throttled = False
+            self.unpause()
         if self.dropped:
             log.info("client %s: caught up, %d QoS 0 messages dropped", self.name, self.dropped)
             self.dropped = 0
         if self.session is not None:
             self.session.pump()
             self.broker.flush()
+
+    async def drained(self) -> None:
+        """Send what is in the outbox and wait until the peer has taken most of it."""
+        # At least once, so that others get their turn; and until the commit, if held.
+        await asyncio.sleep(0)
+        while self.held:
+            await asyncio.sleep(0)
+        self.broker.flush()
+        while self.congested:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""
@@ -372,6 +409,9 @@ class Link(asyncio.Protocol):
             self.broker.counters.other["connect_timeouts"] += 1
             log.warning("client at %s: no CONNECT in time: closed", self.address)
             self.close("no CONNECT in time")
+        elif self._takes_bytes():
+            self.last_packet = time.monotonic()
+            self.broker.deadlines.watch(self)
         elif not self.keep_alive_s:
             if self._rest or self._pieces is not None:
                 self.broker.counters.other["packet_timeouts"] += 1
@@ -386,6 +426,15 @@ class Link(asyncio.Protocol):
             self.broker.counters.other["keep_alive_timeouts"] += 1
             log.info("client %s at %s: keep-alive exceeded: closed", self.name, self.address)
             self.close("keep-alive exceeded")
+
+    def _takes_bytes(self) -> bool:
+        """Tell whether a peer that we do not read from shows life by taking bytes."""
+        if self.broker.publishers_paused:
+            return True
+        if self._task is None and not self.throttled:
+            return False
+        before, self._left = self._left, self.transport.get_write_buffer_size()
+        return self._left != before
 
     @property
     def name(self) -> str:

@@ -65,6 +65,10 @@ class WebSocketTransport(asyncio.Transport):
         """Say when the link counts as congested."""
         self._inner.set_write_buffer_limits(high, low)
 
+    def get_write_buffer_size(self) -> int:
+        """Tell how many bytes the peer has not taken yet."""
+        return self._inner.get_write_buffer_size()
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Ask the real transport."""
         return self._inner.get_extra_info(name, default)

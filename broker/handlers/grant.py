@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from broker.delivery import Delivery
@@ -20,12 +21,15 @@ from plugins.api import SubscribeRequest, Verdict
 from protocol.conditions import FAILURE, NOT_AUTHORISED, QUOTA, Conditions, Refused
 from protocol.errors import BadValue, ProtocolError
 from protocol.geometry import Place, buffer_metres
+from protocol.machine import State
 from protocol.relations import DE9IM, DISJOINT, DWITHIN
 
 if TYPE_CHECKING:
     from broker.link import Link
 
 log = logging.getLogger("geomqtt.subscribe")
+
+PACKET_OVERHEAD = 100  # what a small message costs in an outbox, beside its topic and payload
 
 Maker = Callable[[], Subscription]  # reads one entry; raises BadValue if it cannot be granted
 
@@ -47,8 +51,7 @@ class Grants:
             if inspect.isawaitable(verdict):
                 return self._settle_later(wanted, verdict, makers[position + 1 :])
             self._decide(wanted, verdict is not False)
-        self._finish()
-        return None
+        return self._finish()
 
     async def _settle_later(
         self,
@@ -57,9 +60,14 @@ class Grants:
         makers: Sequence[Maker],
     ) -> None:
         self._decide(wanted, await verdict is not False)
-        rest = self.settle(makers)
-        if rest is not None:
-            await rest
+        for maker in makers:
+            wanted = self._read(maker)
+            answer = self._ask(wanted)
+            allowed = await answer if inspect.isawaitable(answer) else answer
+            self._decide(wanted, allowed is not False)
+        retained = self._finish()
+        if retained is not None:
+            await retained
 
     def _read(self, maker: Maker) -> Subscription | Refused:
         session = self._link.joined
@@ -98,7 +106,7 @@ class Grants:
             raise ProtocolError(f"subscription refused: {wanted}")  # MQTT 3.1 has no failure code
         self._codes.append(wanted.code)
 
-    def _finish(self) -> None:
+    def _finish(self) -> Awaitable[None] | None:
         link = self._link
         broker = link.broker
         for subscription in self._granted:
@@ -107,9 +115,11 @@ class Grants:
                 broker.store.add_subscription(subscription)
                 link.hold()
         link.send(self._answer(bytes(self._codes)))
-        for subscription in self._granted:
-            if subscription.group is None:  # a shared subscription gets no retained messages
-                send_retained(link, subscription)
+        # A shared subscription gets no retained messages.
+        granted = [each for each in self._granted if each.group is None]
+        return send_in_portions(
+            link, chain.from_iterable(retained_for(link, each) for each in granted)
+        )
 
 
 def request_of(subscription: Subscription) -> SubscribeRequest:
@@ -136,8 +146,37 @@ def bounds_of(conditions: Conditions) -> tuple[Place, ...]:
     return tuple(places)
 
 
-def send_retained(link: Link, subscription: Subscription) -> None:
-    """Send the retained messages that a new subscription matches [MQTT-3.3.1-6].
+def send_in_portions(link: Link, deliveries: Iterator[Delivery]) -> Awaitable[None] | None:
+    """Send retained messages, waiting for the peer whenever it has a lot to read.
+
+    Otherwise a few bytes from a client, subscribing to everything again and again, would
+    fill our memory with what it never reads.
+    """
+    if _send_portion(link, deliveries):
+        return _send_later(link, deliveries)
+    return None
+
+
+async def _send_later(link: Link, deliveries: Iterator[Delivery]) -> None:
+    await link.drained()
+    while link.state is State.CONNECTED and _send_portion(link, deliveries):
+        await link.drained()
+
+
+def _send_portion(link: Link, deliveries: Iterator[Delivery]) -> bool:
+    """Send as much as an outbox should hold; tell whether there may be more."""
+    session = link.joined
+    room = link.broker.config.limits.max_outbox_bytes
+    for delivery in deliveries:
+        session.deliver(delivery)
+        room -= delivery.size + PACKET_OVERHEAD
+        if room <= 0:
+            return True
+    return False
+
+
+def retained_for(link: Link, subscription: Subscription) -> Iterator[Delivery]:
+    """Give the retained messages that a new subscription matches [MQTT-3.3.1-6].
 
     They are tested with the place and time they had on arrival, and go out in this
     subscription's form.
@@ -146,9 +185,11 @@ def send_retained(link: Link, subscription: Subscription) -> None:
     session = subscription.session
     geo = [subscription] if isinstance(subscription, GeoSubscription) else []
     form = choose(geo, plain=False)
-    for message in broker.retained.match(subscription.topic_filter):
+    for message in list(broker.retained.match(subscription.topic_filter)):
+        if broker.retained.get(message.topic) is not message:
+            continue  # replaced while the peer was reading: it had the new one already
         if geo and not passes(geo[0].geo, broker.router.probe(message), session.place):
             continue
         if broker.router.admitted(session, message) and broker.may_receive(session, message):
             qos = min(message.qos, subscription.qos)
-            session.deliver(Delivery(message, qos, retain=True, form=form))
+            yield Delivery(message, qos, retain=True, form=form)
