@@ -136,7 +136,8 @@ class Broker:
     def set_limits(self, limits: Limits) -> None:
         """Hold everybody to these limits from now on; connections that are open stay."""
         self.config.limits = limits
-        self.max_inflight = limits.max_inflight or 65_535
+        # There are 65,535 packet ids, so that many messages at most can be under way.
+        self.max_inflight = min(limits.max_inflight or 65_535, 65_535)
         self.max_packet_size = limits.max_packet_size or LARGEST_PACKET
         self.max_outbox_bytes = limits.max_outbox_bytes or NO_LIMIT
         self.paced = limits.messages_per_s > 0

@@ -202,7 +202,9 @@ class Session:
             elif self.broker.may_receive(self, delivery.message):
                 link.send_publish(delivery.again(packet_id))
             else:
-                self._finish(packet_id, row)
+                del self.in_flight[packet_id]
+                if row:
+                    self.broker.store.remove_outgoing(row)
         self.pump()
 
     @property
