@@ -9,6 +9,7 @@ told to the store in the same breath; the link's bytes leave after the store's c
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -132,8 +133,12 @@ class Session:
         if link is None or not queue:
             return
         broker = self.broker
-        while queue and len(self.in_flight) < broker.max_inflight and not link.congested:
+        room = broker.max_outbox_bytes  # a long queue must not become one huge write
+        while queue and room > 0 and len(self.in_flight) < broker.max_inflight:
+            if link.congested:
+                break
             delivery, row = queue.popleft()
+            room -= delivery.size
             self.queued_bytes -= delivery.size
             if not broker.may_receive(self, delivery.message):
                 if row:
@@ -150,6 +155,16 @@ class Session:
             link.send_publish(delivery.packet(packet_id))
         if not queue:
             self.queue = None
+        elif room <= 0:
+            asyncio.get_running_loop().call_soon(self._pump_on)
+
+    def _pump_on(self) -> None:
+        """Go on when what was sent before has been written."""
+        if self.link is not None and self.link.held:
+            asyncio.get_running_loop().call_soon(self._pump_on)
+            return
+        self.pump()
+        self.broker.flush()
 
     def take_id(self) -> int:
         """Give the next free packet id; they count up from 1."""
