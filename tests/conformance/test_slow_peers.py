@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import psutil
@@ -144,7 +145,10 @@ def test_a_slow_reader_is_not_cut_off_while_it_reads(start_broker: StartBroker) 
     broker = start_broker(config="sys_interval_s = 0\n[limits]\nmax_outbox_bytes = 65536\n")
     with clients_of(broker.host, broker.port) as clients:
         expected = retain_much(clients, 15_000)
-        client = clients.raw()
+        narrow = socket.socket()
+        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)  # so that the broker waits
+        narrow.connect((broker.host, broker.port))
+        client = clients.keep(narrow)
         client.send(connect("patient", keep_alive=1))
         client.expect("20 02 00 00")
         client.send(subscribe(1, ("much/#", 0)))
