@@ -1,4 +1,4 @@
-"""PUBLISH packets of QoS 0 as they came off the wire, taken apart in the writer process.
+"""PUBLISH packets of QoS 0 and 1 as they came off the wire, taken apart in the writer process.
 
 The broker has checked them; here they are only cut.
 """
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy
 
 from plugins.event_log.records import MessageRecord
-from plugins.event_log.schema import RETAIN_FLAG
+from plugins.event_log.schema import QOS_MASK, RETAIN_FLAG
 
 MIN_UNIFORM = 6  # below it, rows one by one are no slower than a statement of their own
 
@@ -34,7 +34,9 @@ def uniform(frames: bytes, count: int) -> Uniform | None:
     # With the header of the first in front of each, every packet ends where the next begins.
     if not (bytes_of_all == bytes_of_all[0]).all():
         return None
-    return Uniform(frames[start + 2 : topic_end], _flags(frames[0]), size, topic_end)
+    first_byte = frames[0]
+    payload_start = topic_end + _packet_id_bytes(first_byte)
+    return Uniform(frames[start + 2 : topic_end], _flags(first_byte), size, payload_start)
 
 
 def decode_frames(received_ms: int, client_id: str, frames: bytes) -> list[MessageRecord]:
@@ -44,12 +46,13 @@ def decode_frames(received_ms: int, client_id: str, frames: bytes) -> list[Messa
     offset = 0
     while offset < len(frames):
         start, end, topic_end = _cut(frames, offset)
+        first_byte = frames[offset]
         append(
             (
                 received_ms,
                 frames[start + 2 : topic_end],
-                frames[topic_end:end],
-                _flags(frames[offset]),
+                frames[topic_end + _packet_id_bytes(first_byte) : end],
+                _flags(first_byte),
                 client_id,
                 None,
                 None,
@@ -77,5 +80,10 @@ def _cut(frames: bytes, offset: int) -> tuple[int, int, int]:
     return start, start + length, start + 2 + (frames[start] << 8 | frames[start + 1])
 
 
+def _packet_id_bytes(first_byte: int) -> int:
+    return 2 if first_byte & 0x06 else 0
+
+
 def _flags(first_byte: int) -> int:
-    return RETAIN_FLAG if first_byte & 0x01 else 0
+    qos = first_byte >> 1 & QOS_MASK
+    return qos | RETAIN_FLAG if first_byte & 0x01 else qos

@@ -76,5 +76,14 @@ def test_packets_are_cut_into_topic_payload_and_flags() -> None:
     assert third[2] == bytes(130)
 
 
+def test_the_packet_id_of_qos_1_is_no_part_of_the_payload() -> None:
+    frame = bytes.fromhex("32 0a 0003 612f62 0001 313233")
+    [record] = decode_frames(5, "c", frame)
+    assert record[1:4] == (b"a/b", b"123", 1)
+    found = uniform(frame * 4 + bytes.fromhex("32 0a 0003 612f62 0002 343536") * 5, 9)
+    assert found is not None
+    assert (found.topic, found.flags, found.size, found.payload_start) == (b"a/b", 1, 12, 9)
+
+
 def test_an_empty_payload_is_one() -> None:
     assert decode_frames(5, "c", bytes.fromhex("30 03 0001 61"))[0][1:3] == (b"a", b"")
