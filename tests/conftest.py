@@ -106,7 +106,8 @@ class RunningBroker:
 
     def address(self, kind: str) -> tuple[str, int]:
         """Host and port of the first listener of a kind: mqtt, tls, ws, wss, http."""
-        host, _, port = self.addresses[kind][0].split("/")[0].rpartition(":")
+        address = self.addresses[kind][0].removeprefix("http://")
+        host, _, port = address.split("/")[0].rpartition(":")
         return host.strip("[]"), int(port)
 
     def _wait_until_ready(self) -> str:
