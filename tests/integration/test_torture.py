@@ -1,5 +1,6 @@
 """Nothing acknowledged is lost when the broker is killed: the short form of the torture."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,18 @@ async def test_nothing_acknowledged_is_lost_in_five_kills(tmp_path: Path) -> Non
     assert report.kills == 5
     assert report.acknowledged > 1_000
     assert report.delivered > 3_000
+
+
+async def test_a_stop_under_load_ends_with_0_and_loses_nothing_either(tmp_path: Path) -> None:
+    config = tmp_path / "geomqtt.toml"
+    config.write_text("stop_timeout_s = 3.0\n")
+    arguments = ["--config", str(config)]
+    began = time.monotonic()
+    report = await torture(tmp_path, kills=3, seed=3, polite=1.0, arguments=arguments)
+    assert not report.broken, str(report)
+    assert report.stops == 3
+    assert report.acknowledged > 500
+    assert time.monotonic() - began < 40
 
 
 @pytest.mark.long

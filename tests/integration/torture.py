@@ -34,6 +34,7 @@ class Report:
     """What happened."""
 
     kills: int = 0
+    stops: int = 0
     acknowledged: int = 0
     delivered: int = 0
     again: int = 0
@@ -42,7 +43,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.kills} kills, {self.acknowledged} messages acknowledged, "
+            f"{self.kills} kills, {self.stops} stops, {self.acknowledged} messages acknowledged, "
             f"{self.delivered} delivered, {self.again} of QoS 1 more than once, "
             f"{self.connections} connections, {len(self.broken)} broken promises",
             *self.broken,
@@ -101,9 +102,14 @@ class Daemon:
 
 
 async def torture(
-    folder: Path, *, kills: int, seed: int, arguments: list[str] | None = None
+    folder: Path,
+    *,
+    kills: int,
+    seed: int,
+    polite: float = 0.0,
+    arguments: list[str] | None = None,
 ) -> Report:
-    """Run the whole play."""
+    """Run the whole play; `polite` is the share of ends by SIGTERM instead of SIGKILL."""
     random = Random(seed)
     report = Report()
     daemon = Daemon(folder, arguments or [])
@@ -125,8 +131,12 @@ async def torture(
     try:
         for _ in range(kills):
             await asyncio.sleep(random.uniform(0.02, 0.7))
-            daemon.kill()
-            report.kills += 1
+            if random.random() < polite:
+                report.stops += 1
+                report.broken += await asyncio.to_thread(_stop, daemon)
+            else:
+                report.kills += 1
+                daemon.kill()
             retained = {each.client_id: each.retained for each in publishers}
             await daemon.start()
             report.broken += await _check_retained(daemon.port, retained)
@@ -145,13 +155,16 @@ async def torture(
         for task in [*tasks, *producing]:
             task.cancel()
         await asyncio.gather(*tasks, *producing, return_exceptions=True)
-    code = daemon.terminate()
-    if code != 0:
-        report.broken.append(f"the broker ended with {code}")
+    report.broken += _stop(daemon)
     if "Traceback" in daemon.log or "internal error" in daemon.log:
         report.broken.append(f"the broker's log:\n{daemon.log}")
     _compare(report, publishers, subscribers)
     return report
+
+
+def _stop(daemon: Daemon) -> list[str]:
+    code = daemon.terminate()
+    return [f"the broker ended with {code}"] if code else []
 
 
 async def _until(condition: Callable[[], bool]) -> None:
@@ -228,12 +241,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Kill the broker and see what it loses.")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--polite", type=float, default=0.0, help="share of ends by SIGTERM")
     parser.add_argument("serve", nargs="*", help="further arguments of `geomqtt serve`")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         began = time.monotonic()
         report = asyncio.run(
-            torture(Path(folder), kills=args.kills, seed=args.seed, arguments=args.serve)
+            torture(
+                Path(folder),
+                kills=args.kills,
+                seed=args.seed,
+                polite=args.polite,
+                arguments=args.serve,
+            )
         )
         print(f"seed {args.seed}: {report}, {time.monotonic() - began:.0f} s")
         if report.broken:
