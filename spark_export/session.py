@@ -3,6 +3,7 @@
 What is missing (PySpark, Java, a master that answers) is told in one line.
 """
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -141,14 +142,15 @@ def _quiet_start() -> Iterator[None]:
 def _send_code(spark: "SparkSession") -> None:
     """Give remote executors our own modules; what else they need must be installed there."""
     root = Path(__file__).resolve().parent.parent
+    # Executors fetch it from here when they start, which may be at any time.
     folder = tempfile.mkdtemp(prefix="geomqtt-code-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     archive = Path(folder, "geomqtt_spark_code.zip")
     with zipfile.ZipFile(archive, "w") as target:
         for package in ("spark_export", "protocol", "plugins"):
             for path in sorted((root / package).rglob("*.py")):
                 target.write(path, path.relative_to(root))
     spark.sparkContext.addPyFile(str(archive))
-    shutil.rmtree(folder)
 
 
 def _first_line(error: BaseException) -> str:
