@@ -349,11 +349,21 @@ class Broker:
             return True
         if isinstance(session, Tap):
             return session.client is None or self.authorise_receive(session.client, message)
+        return self.authorise_receive(self.client_of(session), message)
+
+    def client_of(self, session: Session) -> Client:
+        """Say whose session it is, connected or not."""
         link = session.link
-        client = link.client if link is not None else None
-        if client is None:
-            client = Client(session.client_id, session.username, "", "")
-        return self.authorise_receive(client, message)
+        if link is not None and link.client is not None:
+            return link.client
+        return Client(session.client_id, session.username, "", "", session.username is None)
+
+    def forget_rights(self) -> None:
+        """Ask plugins again, because they may answer otherwise now."""
+        self.router.forget_all()
+        for link in self.links:
+            if link.settled is not None:
+                link.settled.clear()
 
     def note_drop(self, session: Session, reason: str) -> None:
         """Count a QoS 1 or 2 message that a limit took from a session."""

@@ -7,8 +7,10 @@ Three kinds of frames pass here, each in runs, when nothing else could care:
     40  PUBACK              for a message that the lane forwarded
 
 Nothing else could care when the topic's route is known and holds plain subscribers only,
-nothing is retained, and no plugin must be asked. Whatever frame does not qualify is left
-to the ordinary path, one frame at a time; the two deliver the same.
+nothing is retained, and no plugin must be asked, or all that are have settled it for this
+client and topic (`link.settled`; routes hold only those who may receive). Whatever frame
+does not qualify is left to the ordinary path, one frame at a time; the two deliver the
+same.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ def _forward_qos0(link: Link, buffer: bytes, offset: int) -> int:
     routes = broker.router.fast_routes
     max_packet_size = broker.max_packet_size
     unsent = broker.unsent
+    settled = link.settled
     size = len(buffer)
     begin = offset
     received = sent = sent_bytes = 0
@@ -69,8 +72,9 @@ def _forward_qos0(link: Link, buffer: bytes, offset: int) -> int:
         after_topic = body + 2 + (buffer[body] << 8 | buffer[body + 1])
         if after_topic > end:
             break
-        receivers = routes.get(buffer[body + 2 : after_topic])
-        if receivers is None:
+        topic = buffer[body + 2 : after_topic]
+        receivers = routes.get(topic)
+        if receivers is None or (settled is not None and topic not in settled):
             break
         # Frames with the same header (length and topic) have the same receivers.
         step = end - offset
@@ -113,6 +117,7 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
     max_packet_size = broker.max_packet_size
     max_inflight = broker.max_inflight
     unsent = broker.unsent
+    settled = link.settled
     outbox = link.outbox
     size = len(buffer)
     begin = offset
@@ -133,9 +138,12 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
         after_id = after_topic + 2
         if after_id > end:
             break
-        receivers = routes.get(buffer[body + 2 : after_topic])
+        topic = buffer[body + 2 : after_topic]
+        receivers = routes.get(topic)
         packet_id = buffer[after_topic:after_id]
         if receivers is None or packet_id == b"\0\0":
+            break
+        if settled is not None and topic not in settled:
             break
         for session, qos in receivers:
             to = session.link

@@ -38,8 +38,8 @@ class Hooks:
         # Frames may pass unseen only if everybody who looks understands frames.
         self.frames_suffice = (
             all(plugin.takes_frames for plugin in self.on_accepted)
-            and not self.authorise_publish
-            and not self.authorise_receive
+            and all(plugin.settles_topics for plugin in self.authorise_publish)
+            and all(plugin.settles_topics for plugin in self.authorise_receive)
             and not self.on_publish
         )
 
@@ -92,6 +92,29 @@ class Hooks:
         log.error("plugin %s: %s answered %r, not a bool", _name(plugin), name, type(verdict))
         self._counters.other["plugin_errors"] += 1
         return False
+
+    def may_publish_all(self, client: Client, topic: str) -> bool:
+        """Tell whether every message of a client on a topic is allowed until the next reload."""
+        for plugin in self.authorise_publish:
+            try:
+                if not (plugin.settles_topics and plugin.settles_publish(client, topic) is True):
+                    return False
+            except Exception:
+                self._failed(plugin, "settles_publish")
+                return False
+        return True
+
+    def may_receive_all(self, client: Client, topic: str) -> bool | None:
+        """Tell whether a client may get every message on a topic, or none; None: it depends."""
+        for plugin in self.authorise_receive:
+            try:
+                settled = plugin.settles_receive(client, topic) if plugin.settles_topics else None
+            except Exception:
+                self._failed(plugin, "settles_receive")
+                return None
+            if settled is not True:
+                return settled
+        return True
 
     def change(self, client: Client, message: Message) -> Message | None:
         """Let plugins change or drop a message; one that fails leaves it as it was."""

@@ -64,6 +64,7 @@ class Link(asyncio.Protocol):
         "outbox",
         "reason",
         "session",
+        "settled",
         "state",
         "throttled",
         "transport",
@@ -80,6 +81,8 @@ class Link(asyncio.Protocol):
         self.client: Client | None = None
         self.will: Message | None = None
         self.fast = False  # the fast lane may look at this link's frames
+        # Topics, as bytes, that the client may publish to without asking; None: nobody asks.
+        self.settled: set[bytes] | None = None
         self.held = False  # nothing leaves before the store has committed
         self.congested = False  # the peer does not read fast enough
         self.throttled = False  # and we read no more of what it sends meanwhile

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ROUTES_KEPT = 50_000
 
+Receivers = tuple[tuple["Session", int], ...]  # with the QoS that was granted
+
 
 class Group:
     """The members of one `$share` group on one filter; each message goes to one of them."""
@@ -190,8 +192,24 @@ class Router:
                 and not topic.startswith("$")
                 and all(session.takes_frames for session, _ in route.plain)
             ):
-                self.fast_routes[topic.encode()] = route.plain
+                receivers = self._settled(topic, route.plain)
+                if receivers is not None:
+                    self.fast_routes[topic.encode()] = receivers
         return route
+
+    def _settled(self, topic: str, plain: Receivers) -> Receivers | None:
+        """Leave out who may receive nothing on a topic; None if it depends on the message."""
+        broker = self._broker
+        if not broker.hooks.authorise_receive:
+            return plain
+        receivers = []
+        for session, qos in plain:
+            settled = broker.hooks.may_receive_all(broker.client_of(session), topic)
+            if settled is None:
+                return None
+            if settled:
+                receivers.append((session, qos))
+        return tuple(receivers)
 
     def _build(self, topic: str) -> Route:
         plain: dict[Session, int] = {}

@@ -203,6 +203,7 @@ class Server:
                 plugin.reload()
             except Exception as error:
                 log.error("reload: %s: keeping what was", error)
+        self.broker.forget_rights()
         log.info("reloaded")
 
     async def stop(self) -> None:

@@ -211,18 +211,23 @@ class Rules:
 
     def judge_message(self, client: Client, action: Action, message: Message) -> bool:
         """Decide on publishing or receiving a message."""
-        who = client.client_id if self._by_client_id else ""
-        key = (client.username, who, action, message.topic)
-        known = self._known.get(key)
-        if known is None:
-            known = self._judge_topic(client, action, message.topic)
-            if len(self._known) >= VERDICTS_KEPT:
-                self._known.clear()
-            self._known[key] = known
+        known = self.judge_topic(client, action, message.topic)
         if isinstance(known, bool):
             return known
         place = _place(message)
         return next((rule.allows for rule in known if rule.applies_at(place)), False)
+
+    def judge_topic(self, client: Client, action: Action, topic: str) -> Verdicts:
+        """Decide as far as the topic goes."""
+        who = client.client_id if self._by_client_id else ""
+        key = (client.username, who, action, topic)
+        known = self._known.get(key)
+        if known is None:
+            known = self._judge_topic(client, action, topic)
+            if len(self._known) >= VERDICTS_KEPT:
+                self._known.clear()
+            self._known[key] = known
+        return known
 
     def _judge_topic(self, client: Client, action: Action, topic: str) -> Verdicts:
         open_rules = []
@@ -281,6 +286,7 @@ class Acl(Plugin):
 
     Settings: ClassVar[type[msgspec.Struct]] = AclSettings
     settings: AclSettings
+    settles_topics = True
 
     def __init__(self, settings: AclSettings) -> None:
         super().__init__(settings)
@@ -298,6 +304,15 @@ class Acl(Plugin):
     def _report(self) -> None:
         if self._rules.empty:
             log.warning("ACL file %s has no rules: everything is denied", self.settings.file)
+
+    def settles_publish(self, client: Client, topic: str) -> bool:
+        """Say whether the topic alone allows publishing."""
+        return self._rules.judge_topic(client, "publish", topic) is True
+
+    def settles_receive(self, client: Client, topic: str) -> bool | None:
+        """Say what the topic alone says about receiving."""
+        verdict = self._rules.judge_topic(client, "receive", topic)
+        return verdict if isinstance(verdict, bool) else None
 
     def authorise_publish(self, client: Client, message: Message) -> bool:
         """Judge the topic and the place of a message."""

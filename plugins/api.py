@@ -161,6 +161,7 @@ class Plugin:
 
     Settings: ClassVar[type[msgspec.Struct]] = NoSettings
     takes_frames: ClassVar[bool] = False  # on_accepted understands FrameRun
+    settles_topics: ClassVar[bool] = False  # settles_publish and settles_receive may be asked
     address: str = ""  # where it listens, if it does: "<kind> <address>", for the ready line
 
     def __init__(self, settings: Any) -> None:
@@ -189,6 +190,21 @@ class Plugin:
 
     def authorise_receive(self, client: Client, message: Message) -> bool | None:
         """Say whether this client may get this message. Never waits: it stands in the delivery."""
+        return None
+
+    def settles_publish(self, client: Client, topic: str) -> bool:
+        """Say whether `authorise_publish` is True for all messages on a topic until a reload.
+
+        Asked only of plugins with `settles_topics`, once per client and topic, so that most
+        messages need not be shown to the plugin at all.
+        """
+        return False
+
+    def settles_receive(self, client: Client, topic: str) -> bool | None:
+        """Say what `authorise_receive` is for all messages on a topic until a reload.
+
+        None when it depends on the message. Asked only of plugins with `settles_topics`.
+        """
         return None
 
     def on_publish(self, client: Client, message: Message) -> Message | None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("geomqtt.publish")
 
+SETTLED_KEPT = 1_000  # topics of one client that need no asking
+
 
 def handle_publish(link: Link, packet: Publish) -> Awaitable[None] | None:
     """Accept a message from a client."""
@@ -92,8 +94,22 @@ def _judge(link: Link, packet: Publish, message: Message) -> Awaitable[None] | N
         if verdict is False:
             deny(link, packet, "not authorised to publish")
             return None
+        if link.fast:
+            _settle(link, packet)
     accept(link, packet, message)
     return None
+
+
+def _settle(link: Link, packet: Publish) -> None:
+    """Remember that nobody needs to be asked about a topic again, for the fast lane."""
+    settled, client = link.settled, link.client
+    if settled is None or client is None or packet.topic[0] == "$":
+        return
+    topic = packet.topic.encode()
+    if topic not in settled and link.broker.hooks.may_publish_all(client, packet.topic):
+        if len(settled) >= SETTLED_KEPT:
+            settled.clear()
+        settled.add(topic)
 
 
 async def _accept_later(
