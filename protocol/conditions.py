@@ -32,7 +32,7 @@ from protocol.relations import (
     valid_pattern,
 )
 from protocol.temporal import TEMPORAL_RELATIONS, TimeFilter, parse_event_time, parse_filter
-from protocol.topics import GEO_PREFIX, check_filter, check_topic
+from protocol.topics import GEO_PREFIX, SHARE_PREFIX, check_filter, check_topic
 from protocol.values import value
 
 FORM_NEAR_ME = 7
@@ -97,8 +97,8 @@ def from_entry(
     if entry.deliver & ~REPROJECT_FLAG > 4:
         raise Refused(FAILURE, f"deliver value {entry.deliver:#x}")
     try:
-        if entry.topic_filter.startswith(GEO_PREFIX):
-            raise BadTopic("a $geo/ filter in a GEOSUBSCRIBE")
+        if entry.topic_filter.startswith((GEO_PREFIX, SHARE_PREFIX)):
+            raise BadTopic(f"{entry.topic_filter[:60]!r} in a GEOSUBSCRIBE")
         check_filter(entry.topic_filter, max_levels)
         temporal = _temporal_of(entry)
         spatial = _spatial_of(entry, limits)
@@ -185,6 +185,8 @@ def from_text(
 ) -> tuple[str, Conditions]:
     """Judge a `$geo/` filter: the inner filter, and the conditions before it."""
     text, inner = split_geo_topic(topic_filter)
+    if "+" in text or "#" in text:
+        raise BadTopic("conditions need %2B and %23 for '+' and '#'")
     check_filter(inner, max_levels)
     spatial: list[Spatial] = []
     temporal: list[Temporal] = []

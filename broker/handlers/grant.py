@@ -37,9 +37,12 @@ Maker = Callable[[], Subscription]  # reads one entry; raises BadValue if it can
 class Grants:
     """The subscriptions of one packet on their way to being granted."""
 
-    def __init__(self, link: Link, answer: Callable[[bytes], bytes]) -> None:
+    def __init__(
+        self, link: Link, answer: Callable[[bytes], bytes], *, may_fail: bool = True
+    ) -> None:
         self._link = link
         self._answer = answer
+        self._may_fail = may_fail  # whether the answer can say so
         self._codes: list[int] = []
         self._granted: list[Subscription] = []
 
@@ -102,8 +105,8 @@ class Grants:
         link = self._link
         log.info("client %s: subscription refused: %s", link.name, wanted)
         link.broker.counters.other["subscriptions_refused"] += 1
-        if link.v31:
-            raise ProtocolError(f"subscription refused: {wanted}")  # MQTT 3.1 has no failure code
+        if not self._may_fail:
+            raise ProtocolError(f"subscription refused: {wanted}")
         self._codes.append(wanted.code)
 
     def _finish(self) -> Awaitable[None] | None:

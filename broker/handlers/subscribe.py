@@ -35,7 +35,8 @@ def handle_subscribe(link: Link, packet: Subscribe) -> Awaitable[None] | None:
         partial(from_filter, link.joined, topic_filter, qos, link.listener.dialect)
         for topic_filter, qos in packet.filters
     ]
-    return Grants(link, answer).settle(makers)
+    # The SUBACK of MQTT 3.1 has no failure code.
+    return Grants(link, answer, may_fail=not link.v31).settle(makers)
 
 
 def handle_unsubscribe(link: Link, packet: Unsubscribe) -> None:
