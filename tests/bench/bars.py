@@ -55,6 +55,8 @@ BARS = (
     Bar("pairs-qos0", "p99_us", 2, "mosquitto", at_most=True),
     Bar("pairs-qos1", "p99_us", 2, "mosquitto", at_most=True),
     Bar("idle", "kib", 6, at_most=True),
+    Bar("durable", "rate", 1, "nats"),
+    Bar("log-plain", "rate", 2, "mosquitto", than_row="1-1-qos0"),
     Bar("warm-100k", "cpu_us", 2, than_row="warm-100", at_most=True),
     Bar("cold-100k", "cpu_us", 2, than_row="cold-100", at_most=True),
     *(Bar(name, "rate", 1, "amqtt") for name in COMPARED),

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +56,9 @@ plugins:
 """
 
 
+Starter = Callable[[Path, int], "Start"]
+
+
 class StartError(Exception):
     """The broker did not accept a connection; the message has what it said."""
 
@@ -95,14 +98,26 @@ def start_amqtt(folder: Path, port: int) -> Start:
     )
 
 
-def start_ours(template: str) -> Callable[[Path, int], Start]:
+def start_ours(template: str) -> Starter:
     def start(folder: Path, port: int) -> Start:
         return Start(shlex.split(template.format(port=port, data=folder / "data")))
 
     return start
 
 
-PEERS: dict[str, Callable[[Path, int], Start]] = {
+def with_settings(start: Starter, flags: Sequence[str], config: str) -> Starter:
+    """Start our broker with what one row asks of it."""
+
+    def start_with(folder: Path, port: int) -> Start:
+        plain = start(folder, port)
+        path = folder / "geomqtt.toml"
+        path.write_text(config)
+        return Start([*plain.command, "--config", str(path), *flags], plain.environment)
+
+    return start_with
+
+
+PEERS: dict[str, Starter] = {
     "mosquitto": start_mosquitto,
     "nats": start_nats,
     "amqtt": start_amqtt,

@@ -54,4 +54,4 @@ def plan(row: Row) -> Plan:
         paired=row.paired,
     )
     subscribers = [[subscribe([name], row.qos)] for name in filters_of(row)]
-    return Plan(traffic, subscribers, others_of(row))
+    return Plan(traffic, subscribers, others_of(row), clean=not row.persistent)

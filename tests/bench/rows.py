@@ -22,6 +22,10 @@ class Row:
     others: int = 0  # distinct subscriptions of other connections, which match nothing
     idle: int = 0  # connections that only subscribe; nothing is published then
     only_ours: bool = False  # measured for a bar that compares us with ourselves
+    persistent: bool = False  # the subscribers' sessions outlive their connections
+    seconds: float = 0.0  # of its own; 0: as long as the others
+    flags: tuple[str, ...] = ()  # for our command, in this row
+    config: str = ""  # for our broker, in this row: TOML
     plan: str = "tests.bench.plain:plan"  # makes the frames and the subscriptions
 
 
@@ -41,6 +45,16 @@ ROWS = (
     Row("pairs-qos1", "500→500 pairs QoS 1, 1 each", 500, 500, 1, window=500, paired=True),
     Row("1-500", "1→500 QoS 0, window 1", subscribers=500),
     Row("1-1-single", "1→1 QoS 0, window 1"),
+    Row("durable", "1→1 QoS 1 to a persistent session", qos=1, window=1000, persistent=True),
+    Row(
+        "log-plain",
+        "1→1 QoS 0, window 1000, every event logged",
+        window=1000,
+        only_ours=True,
+        seconds=60.0,
+        flags=("--log",),
+        config='event_log_settings = { on_overload = "throttle" }',
+    ),
     # Cold: more topics in turn than any cache of routes holds.
     matching("warm-100", "100 topics, 100 subscriptions", 100, 100),
     matching("warm-100k", "100 topics, 100,000 subscriptions", 100, 100_000),
