@@ -34,8 +34,8 @@ from geomqtt.errors import GeoMQTTError
 
 SENSORS = ((PELLWORM_DIKE, 12), (MAINLAND_DIKE, 10), (NORDSTRAND_DIKE, 4))
 SORTS = ("car", "bus", "car", "van")
-RESCUERS = 4  # vehicles that want to hear what is near them
-GUIDES = 3  # walkers who do
+RESCUERS = (2, 4, 7)  # vehicles that want to hear what is near them, all in different towns
+GUIDES = (0, 1, 2)  # walkers who do
 CONNECTS_AT_ONCE = 25
 MOVE_EVERY_S = 1.0
 GOLDEN = 0.618034  # its multiples spread evenly between whole numbers, in any order of arrival
@@ -199,10 +199,9 @@ class Stage:
         self._members[actor.kind] += 1
         [event, *_] = actor.act(_now_ms())
         client.move(lat=event.at.lat, lon=event.at.lon)
-        if actor.kind == "vehicle" and number < RESCUERS:
-            await client.subscribe("alarm/#", near=8000.0)
-            await client.subscribe("vehicle/#", near=1500.0)
-        elif actor.kind == "walker" and number < GUIDES:
+        if actor.kind == "vehicle" and number in RESCUERS:
+            await client.subscribe("alarm/#", near=5000.0)
+        elif actor.kind == "walker" and number in GUIDES:
             await client.subscribe("walker/#", near=250.0)
         self._hold(self._act(actor, client, len(self._clients)), actor.client_id)
         self._hold(self._listen(client), f"{actor.client_id} listens")
@@ -213,7 +212,7 @@ class Stage:
         await harbour.publish("$/SYS/MQTT/geofence/harbour", HARBOUR, qos=1)
         await harbour.subscribe(["vehicle/#", "walker/#"])
         island = await self._connect("demo-dike-watch")
-        await island.subscribe(["node/#", "alarm/#"], covers=ISLAND)
+        await island.subscribe("node/#", covers=ISLAND)
         for client in (harbour, island):
             self._members["watcher"] += 1
             self._hold(self._listen(client), "watcher")
