@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +55,11 @@ class SqliteStore(Store):
         full = settings.durability == "power"
         self._db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
         self._db.execute("PRAGMA wal_autocheckpoint = 0")
-        self._next_row: int = 1 + max(
-            self._db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]
+        # A counter for each table, so that rows that go together lie together.
+        self._next_row = {
+            table: 1 + self._db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]
             for table in ("session", "message", "outgoing")
-        )
+        }
         # message rows and how many outgoing rows need each
         self._references: dict[int, int] = {}
         self._message_of: dict[int, int] = {}  # outgoing row -> message row
@@ -67,19 +69,19 @@ class SqliteStore(Store):
 
     def _forget_pending(self) -> None:
         self._new_sessions: dict[int, tuple[Any, ...]] = {}
-        self._old_sessions: list[tuple[int]] = []
+        self._old_sessions: list[int] = []
         self._new_messages: dict[int, tuple[Any, ...]] = {}
-        self._old_messages: list[tuple[int]] = []
+        self._old_messages: list[int] = []
         self._new_outgoing: dict[int, tuple[Any, ...]] = {}
         self._changed_outgoing: dict[int, tuple[int, int]] = {}  # row -> packet id, state
-        self._old_outgoing: list[tuple[int]] = []
+        self._old_outgoing: list[int] = []
         # keyed state: (table, key) -> values, or None to delete
         self._keyed: dict[tuple[str, Any], tuple[Any, ...] | None] = {}
         self.dirty = False
 
-    def _row(self) -> int:
-        row = self._next_row
-        self._next_row += 1
+    def _row(self, table: str) -> int:
+        row: int = self._next_row[table]
+        self._next_row[table] = row + 1
         self.dirty = True
         return row
 
@@ -87,7 +89,7 @@ class SqliteStore(Store):
 
     def add_session(self, session: Session) -> None:
         """Keep a persistent session: gives it a row."""
-        session.row = self._row()
+        session.row = self._row("session")
         self.update_session(session)
 
     def update_session(self, session: Session) -> None:
@@ -115,7 +117,7 @@ class SqliteStore(Store):
         for name in session.fences or ():
             self.remove_fence(session, name)
         self._new_sessions.pop(session.row, None)
-        self._old_sessions.append((session.row,))
+        self._old_sessions.append(session.row)
         self.dirty = True
 
     def add_subscription(self, subscription: Subscription) -> None:
@@ -142,12 +144,12 @@ class SqliteStore(Store):
         message = delivery.message
         last, message_row = self._last
         if last is not message:  # the receivers of one message follow each other
-            message_row = self._row()
+            message_row = self._row("message")
             self._new_messages[message_row] = (message_row, *message_values(message))
             self._last = (message, message_row)
             self._references[message_row] = 0
         self._references[message_row] += 1
-        row = self._row()
+        row = self._row("outgoing")
         self._message_of[row] = message_row
         self._new_outgoing[row] = (
             row,
@@ -183,7 +185,7 @@ class SqliteStore(Store):
         """A message has arrived, or will never be sent."""
         self._changed_outgoing.pop(row, None)
         if self._new_outgoing.pop(row, None) is None:
-            self._old_outgoing.append((row,))
+            self._old_outgoing.append(row)
         message_row = self._message_of.pop(row)
         left = self._references[message_row] - 1
         if left:
@@ -193,7 +195,7 @@ class SqliteStore(Store):
             if self._last[1] == message_row:
                 self._last = (None, 0)
             if self._new_messages.pop(message_row, None) is None:
-                self._old_messages.append((message_row,))
+                self._old_messages.append(message_row)
         self.dirty = True
 
     def restored_outgoing(self, row: int, message_row: int) -> None:
@@ -301,14 +303,13 @@ class SqliteStore(Store):
                 " state = ?2 WHERE id = ?3",
                 [(packet, state, row) for row, (packet, state) in self._changed_outgoing.items()],
             )
-        if self._old_outgoing:
-            many("DELETE FROM outgoing WHERE id = ?", self._old_outgoing)
-        if self._old_messages:
-            many("DELETE FROM message WHERE id = ?", self._old_messages)
+        for table, rows in (("outgoing", self._old_outgoing), ("message", self._old_messages)):
+            if rows:
+                many(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", runs(rows))
         if self._keyed:
             self._write_keyed()
         if self._old_sessions:
-            many("DELETE FROM session WHERE id = ?", self._old_sessions)
+            many("DELETE FROM session WHERE id BETWEEN ? AND ?", runs(self._old_sessions))
         db.execute("COMMIT")
 
     def _write_keyed(self) -> None:
@@ -362,6 +363,22 @@ class SqliteStore(Store):
     def connection(self) -> sqlite3.Connection:
         """The open file, for reading it back at start."""
         return self._db
+
+
+def runs(rows: list[int]) -> Iterator[tuple[int, int]]:
+    """Put row numbers together that follow each other: a range costs a tenth of its rows.
+
+    >>> list(runs([3, 1, 2, 7]))
+    [(1, 3), (7, 7)]
+    """
+    rows.sort()
+    first = last = rows[0]
+    for row in rows:
+        if row > last + 1:
+            yield first, last
+            first = row
+        last = row
+    yield first, last
 
 
 _UPSERT = {
