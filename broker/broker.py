@@ -147,7 +147,8 @@ class Broker:
         self.router.forget("#")
         for link in self.links:
             link.transport.set_write_buffer_limits(high=self.max_outbox_bytes)
-            link.fast = self.fast_lane_open and link.state is State.CONNECTED
+            connected = link.state is State.CONNECTED
+            link.fast = self.fast_lane_open and link.passes_frames and connected
 
     # Links
 

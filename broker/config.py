@@ -37,11 +37,14 @@ class Listener(Base):
     host: str = "127.0.0.1"
     port: int = 1883
     path: str = ""  # of a Unix socket
-    ws_path: str = "/mqtt"
+    ws_path: str = "/mqtt"  # "": any
+    mount_point: str = ""  # stands before all topics of this listener's clients, unseen by them
+    users_file: str = ""  # instead of the one for all listeners
+    acl_file: str = ""
     allow_anonymous: bool | None = None  # None: if it is local and there is no users_file
     certfile: str = ""
     keyfile: str = ""
-    cafile: str = ""
+    cafile: str = ""  # or a folder of hashed certificates
     crlfile: str = ""
     require_certificate: bool = False
     use_identity_as_username: bool = False
@@ -149,6 +152,10 @@ class Config(Base):
     event_log: bool = True
     event_log_settings: dict[str, Any] = {}
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_file: str = ""  # "": stderr
+    log_timestamp: bool = True
+    log_timestamp_format: str = ""  # as of strftime; "": with milliseconds
+    pid_file: str = ""
     sys_interval_s: float = 10.0
     stop_timeout_s: float = 10.0
     plugin_timeout_s: float = 5.0
@@ -167,9 +174,16 @@ class Config(Base):
 
     def anonymous(self, door: Listener | Http) -> bool:
         """Whether a client without user name is let in there."""
-        if door.allow_anonymous is None:
-            return door.local and not self.users_file
-        return door.allow_anonymous
+        if door.allow_anonymous is not None:
+            return door.allow_anonymous
+        if isinstance(door, Listener):
+            return door.local and not (door.users_file or self.users_file)
+        return door.local and not self.any_users
+
+    @property
+    def any_users(self) -> bool:
+        """Whether any listener asks for passwords."""
+        return bool(self.users_file) or any(each.users_file for each in self.listener)
 
 
 def load(path: str | Path) -> Config:
@@ -216,14 +230,21 @@ def check(config: Config, source: str) -> None:
             raise ConfigError(f"{where}.cafile: require_certificate needs the CA to check against")
         if not 0 <= listener.port <= 65_535:
             raise ConfigError(f"{where}.port: {listener.port} is no port")
-        has_users = bool(config.users_file) or bool(config.plugin) or listener.require_certificate
+        if "+" in listener.mount_point or "#" in listener.mount_point:
+            raise ConfigError(f"{where}.mount_point: {listener.mount_point!r} holds a wildcard")
+        if listener.mount_point.startswith("$"):
+            raise ConfigError(f"{where}.mount_point: topics with $ are the broker's own")
+        has_users = (
+            bool(config.users_file or listener.users_file or config.plugin)
+            or listener.require_certificate
+        )
         if not listener.local and listener.allow_anonymous is None and not has_users:
             raise ConfigError(
                 f"{where}: {listener.host} is reachable from outside and there are no users: "
                 "set users_file, or allow_anonymous = true to let everybody in"
             )
     http = config.http
-    has_users = bool(config.users_file) or bool(config.plugin)
+    has_users = config.any_users or bool(config.plugin)
     if http.port and not http.local and http.allow_anonymous is None and not has_users:
         raise ConfigError(
             f"{source}: http: {http.host} is reachable from outside and there are no users: "

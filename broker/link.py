@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from broker.fastlane import forward
 from broker.handlers import HANDLERS
@@ -71,6 +71,9 @@ class Link(asyncio.Protocol):
         "v31",
         "will",
     )
+
+    handlers: ClassVar = HANDLERS
+    passes_frames = True  # packets may pass this link as the bytes they came in
 
     def __init__(self, broker: Broker, listener: OpenListener) -> None:
         self.broker = broker
@@ -152,6 +155,7 @@ class Link(asyncio.Protocol):
     def _process(self, buffer: bytes) -> None:
         max_packet_size = self.broker.max_packet_size
         dialect = self.listener.dialect
+        handlers = self.handlers
         offset = 0
         count = 0
         try:
@@ -168,7 +172,7 @@ class Link(asyncio.Protocol):
                 offset = end
                 count += 1
                 packet = decode(first, buffer[start:end], dialect)
-                waiting = HANDLERS[type(packet)](self, packet)
+                waiting = handlers[type(packet)](self, packet)
                 if waiting is not None:
                     self._wait(waiting, buffer[offset:])
                     return
@@ -299,6 +303,14 @@ class Link(asyncio.Protocol):
                 if key == "commonName":
                     return str(text)
         return None
+
+    def takes(self, session: Session) -> bool:
+        """Tell whether a session may be continued here."""
+        return True
+
+    def seen(self, topic: str) -> str:
+        """Give a topic as this client knows it."""
+        return topic
 
     def note_geo_aware(self) -> None:
         """Remember that the client has sent a type-15 packet and understands envelopes."""

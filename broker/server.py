@@ -23,6 +23,7 @@ from broker.broker import Broker, OpenListener
 from broker.config import Config, ConfigError, Listener
 from broker.deadlines import BUCKET_S
 from broker.link import Link
+from broker.mount import MountedLink
 from broker.store import Store, StoreError
 from broker.store.restore import restore
 from broker.store.sqlite import SqliteStore
@@ -126,8 +127,10 @@ class Server:
         listener = OpenListener(settings, limits, anonymous=self.config.anonymous(settings))
         self._listeners.append(listener)
 
+        kind = MountedLink if settings.mount_point else Link
+
         def make_link() -> Link:
-            return Link(self.broker, listener)
+            return kind(self.broker, listener)
 
         factory: Callable[[], asyncio.BaseProtocol] = make_link
         if settings.kind in ("ws", "wss"):

@@ -52,7 +52,6 @@ class Session:
         "username",
     )
 
-    takes_frames = True  # raw QoS 0 frames may be put into its link's outbox
     observes = False  # stands nowhere, so that event geofences do not concern it
 
     def __init__(self, broker: Broker, client_id: str, *, clean: bool) -> None:
@@ -202,6 +201,12 @@ class Session:
         if entry is not None and entry[0] is None:
             self._finish(packet_id, entry[1])
 
+    def give_up(self, packet_id: int) -> None:
+        """Forget a message that its client cannot get."""
+        entry = self.in_flight.get(packet_id)
+        if entry is not None:
+            self._finish(packet_id, entry[1])
+
     def _finish(self, packet_id: int, row: int) -> None:
         del self.in_flight[packet_id]
         if row:
@@ -221,6 +226,11 @@ class Session:
                 if row:
                     self.broker.store.remove_outgoing(row)
         self.pump()
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether messages may be put into its link's outbox as the bytes they came in."""
+        return self.link is None or self.link.passes_frames
 
     @property
     def queued(self) -> int:

@@ -45,7 +45,7 @@ class Sessions:
         """Give the session for a new connection, and whether it is an old one.
 
         A client that is connected already is taken over [MQTT-3.1.4-2]. A session never
-        passes from one user to another.
+        passes from one user to another, nor into a mount point that it does not lie in.
         """
         session = self._by_id.get(client_id)
         if session is not None and session.link is not None:
@@ -58,13 +58,16 @@ class Sessions:
             self._broker.store.remove_will(client_id)
         present = False
         if session is not None:
-            if clean or session.clean or session.username != username:
+            foreign = session.username != username or not link.takes(session)
+            if clean or session.clean or foreign:
                 if session.row:
                     link.hold()  # CONNACK says that the old session is gone for good
                 self.end(session)
                 session = None
             else:
                 present = True
+                if not link.passes_frames:
+                    self._broker.router.forget_all()  # the fast lane may know the session
         if session is None:
             session = Session(self._broker, client_id, clean=clean)
             session.username = username

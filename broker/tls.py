@@ -1,6 +1,7 @@
 """TLS contexts for listeners: 1.2 and up, client certificates if asked for."""
 
 import ssl
+from pathlib import Path
 
 from broker.config import ConfigError, Listener
 
@@ -21,7 +22,9 @@ def load(made: ssl.SSLContext, listener: Listener) -> None:
     """Read the files again; connections made from now on use them."""
     try:
         made.load_cert_chain(listener.certfile, listener.keyfile)
-        if listener.cafile:
+        if listener.cafile and Path(listener.cafile).is_dir():
+            made.load_verify_locations(capath=listener.cafile)
+        elif listener.cafile:
             made.load_verify_locations(listener.cafile)
         if listener.crlfile:
             made.load_verify_locations(listener.crlfile)

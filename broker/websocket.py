@@ -106,7 +106,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._send_pending()
 
     def _handshake(self, request: Request) -> None:
-        if request.path.partition("?")[0] != self._path:
+        if self._path and request.path.partition("?")[0] != self._path:
             response = self._websocket.reject(
                 HTTPStatus.NOT_FOUND, f"MQTT over WebSocket is at {self._path}\n"
             )

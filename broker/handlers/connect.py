@@ -85,7 +85,7 @@ def _connect(link: Link, packet: Connect, verdict: bool | None) -> None:
     link.state = State.CONNECTED
     link.keep_alive_s = float(keep_alive_s)
     link.v31 = packet.level == 3
-    link.fast = broker.fast_lane_open
+    link.fast = broker.fast_lane_open and link.passes_frames
     link.settled = set() if broker.hooks.authorise_publish else None
     link.note_location(packet.location)
     if packet.will is not None:

@@ -53,6 +53,8 @@ def obey(link: Link, packet: Publish) -> None:
     try:
         if packet.topic == LOCATION:
             link.broker.note_location(link.joined, parse_location(packet.payload))
+            if packet.qos:
+                link.broker.store_locations()
         else:
             _change_fences(link, packet)
     except BadValue as error:
@@ -100,6 +102,7 @@ def refuse(link: Link, topic: str, reason: str) -> None:
         default=None,
     )
     if qos is not None:
-        payload = json.dumps({"topic": topic, "reason": reason}, ensure_ascii=False).encode()
+        report = {"topic": link.seen(topic), "reason": reason}
+        payload = json.dumps(report, ensure_ascii=False).encode()
         told = Message(ERROR, payload, 1, received_ms=broker.read_ms)
         session.deliver(Delivery(told, min(qos, 1)))
