@@ -99,15 +99,7 @@ def _forward_qos0(link: Link, buffer: bytes, offset: int) -> int:
             sent += count
             sent_bytes += offset - start
     if received:
-        counters = broker.counters
-        counters.publish_received += received
-        counters.packets_received += received
-        counters.publish_bytes_received += offset - begin
-        counters.publish_sent += sent
-        counters.publish_bytes_sent += sent_bytes
-        if broker.hooks.on_accepted and link.client is not None:
-            frames = buffer[begin:offset]
-            broker.accepted(FrameRun(link.client.client_id, broker.read_ms, frames, received))
+        _count(link, buffer[begin:offset], received, sent, sent_bytes)
     return offset
 
 
@@ -181,17 +173,22 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
             continue
         break
     if received:
-        counters = broker.counters
-        counters.publish_received += received
-        counters.packets_received += received
-        counters.publish_bytes_received += offset - begin
-        counters.publish_sent += sent
-        counters.publish_bytes_sent += sent_bytes
-        counters.control_sent += received
-        if broker.hooks.on_accepted and link.client is not None:
-            frames = buffer[begin:offset]
-            broker.accepted(FrameRun(link.client.client_id, broker.read_ms, frames, received))
+        broker.counters.control_sent += received
+        _count(link, buffer[begin:offset], received, sent, sent_bytes)
     return offset
+
+
+def _count(link: Link, frames: bytes, received: int, sent: int, sent_bytes: int) -> None:
+    """Count what the lane has forwarded, and show it to plugins."""
+    broker = link.broker
+    counters = broker.counters
+    counters.publish_received += received
+    counters.packets_received += received
+    counters.publish_bytes_received += len(frames)
+    counters.publish_sent += sent
+    counters.publish_bytes_sent += sent_bytes
+    if broker.hooks.on_accepted and link.client is not None:
+        broker.accepted(FrameRun(link.client.client_id, broker.read_ms, frames, received))
 
 
 def _take_pubacks(link: Link, buffer: bytes, offset: int) -> int:
