@@ -13,7 +13,6 @@ import adbc_driver_sqlite.dbapi as sqlite_arrow
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import shapely
 
 from spark_export.segments import Range, SegmentError, readable_uri
 
@@ -178,6 +177,10 @@ def point_wkb(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> pa.Array:
 
 def _iso_wkb(shapes: pa.Array) -> pa.Array:
     """Rewrite WKB in the ISO flavour, the one Spark and GeoParquet read; NULL what is no WKB."""
+    # Here and not above: a log of points needs none of it, and every Python worker
+    # would take a second longer to start.
+    import shapely
+
     geometries = shapely.from_wkb(shapes.to_numpy(zero_copy_only=False), on_invalid="ignore")
     iso = shapely.to_wkb(geometries, byte_order=1, flavor="iso", include_srid=False)
     return pa.array(iso, pa.binary())
