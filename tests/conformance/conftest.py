@@ -1,7 +1,8 @@
 """One daemon for all conformance tests: they differ in client ids and topics.
 
-It has two listeners, one that reads geo extensions, as by default, and a plain one. A test
-that needs another configuration starts its own daemon with `start_broker`.
+It has a listener for every way of reading that vectors know: with geo extensions, as by
+default, plain, and the two other readings of MQTT-G. A test that needs another
+configuration starts its own daemon with `start_broker`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ import pytest
 from tests.conformance.raw import Clients, clients_of
 from tests.conftest import RunningBroker
 
+LISTENERS = {
+    "geo": "",
+    "plain": "geo = false",
+    "little": 'mqttg_byte_order = "little"',
+    "after-fixed-header": 'mqttg_position = "after-fixed-header"',
+}
+
 _topics = count(1)
 
 
@@ -24,7 +32,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """Run the daemon until the last conformance test is done."""
     folder = tmp_path_factory.mktemp("daemon")
     config = folder / "geomqtt.toml"
-    config.write_text("[[listener]]\nport = 0\n[[listener]]\nport = 0\ngeo = false\n")
+    config.write_text("".join(f"[[listener]]\nport = 0\n{line}\n" for line in LISTENERS.values()))
     command = [sys.executable, "-m", "geomqtt", "serve", "--data", str(folder / "data")]
     command += ["--config", str(config), "--http-port", "0", "--no-log"]
     stderr = folder / "stderr"
@@ -43,11 +51,15 @@ def clients(daemon: RunningBroker) -> Iterator[Clients]:
 
 
 @pytest.fixture
-def plain_clients(daemon: RunningBroker) -> Iterator[Clients]:
-    """Open raw connections to the listener without geo extensions."""
-    host, _, port = daemon.addresses["mqtt"][1].rpartition(":")
-    with clients_of(host, int(port)) as made:
-        yield made
+def doors(daemon: RunningBroker) -> Iterator[dict[str, Clients]]:
+    """Open raw connections to any of the listeners, by the name vectors give it."""
+    made = {}
+    for name, address in zip(LISTENERS, daemon.addresses["mqtt"], strict=True):
+        host, _, port = address.rpartition(":")
+        made[name] = Clients(host, int(port))
+    yield made
+    for door in made.values():
+        door.close()
 
 
 @pytest.fixture

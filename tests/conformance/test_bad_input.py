@@ -22,12 +22,12 @@ BAD = [
 
 @pytest.mark.parametrize("vector", BAD)
 def test_a_bad_packet_closes_its_connection_alone(
-    clients: Clients, plain_clients: Clients, vector: dict[str, Any]
+    clients: Clients, doors: dict[str, Clients], vector: dict[str, Any]
 ) -> None:
     """[MQTT-4.8.0-1], [MQTT-2.2.2-2], [MQTT-1.5.3-1], [MQTT-1.5.3-2], and what each one shows."""
     data = bytes.fromhex(vector["hex"])
     neighbour = clients.connect()
-    door = plain_clients if "listener" not in vector else clients
+    door = doors[vector.get("listener", "plain")]
     client = door.raw() if data[0] >> 4 == 1 else door.connect()
     client.send(data)
     if vector["error"] == "ConnectRefused":
