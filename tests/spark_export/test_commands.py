@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import runpy
 import sqlite3
 import subprocess
 import sys
@@ -195,6 +196,24 @@ def test_a_newer_log_is_refused_in_one_line(
     told = capsys.readouterr().err
     assert told.count("geomqtt: ") == 1
     assert "update geomqtt to export it" in told
+
+
+def test_the_example_runs(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_log.make_traffic(tmp_path / "data", 2000)
+    monkeypatch.setattr(session, "start", lambda: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["example", str(tmp_path / "data")])
+    example = Path(__file__).parents[2] / "examples" / "a_day_of_events.py"
+    runpy.run_path(str(example))
+    printed = capsys.readouterr().out
+    assert "Outcome(rows=2000," in printed
+    assert "Outcome(rows=0," in printed
+    assert "|talk/all" in printed
 
 
 def test_the_whole_command_works_alone_and_is_quiet(tmp_path: Path) -> None:
