@@ -22,6 +22,7 @@ from broker.config import Listener as ListenerSettings
 from broker.counters import Counters
 from broker.deadlines import Deadlines
 from broker.delivery import Delivery
+from broker.handlers.geo_commands import is_command
 from broker.hooks import Hooks
 from broker.link import Link
 from broker.locations import Locations
@@ -44,6 +45,8 @@ from protocol.topic_fields import known_topics
 from protocol.topics import GEO_PREFIX, is_reserved
 
 log = logging.getLogger("geomqtt.broker")
+
+LOCATIONS_S = 0.1  # how long a move may take to reach the store
 
 LARGEST_PACKET = 268_435_460  # that the standard can express
 NO_LIMIT = 2**31 - 1
@@ -214,6 +217,8 @@ class Broker:
         if location is UNUSABLE:
             self.counters.locations_unusable += 1
             return
+        if not self._locations.changed:
+            asyncio.get_running_loop().call_later(LOCATIONS_S, self.store_locations)
         self._locations.note(session.client_id, location)
         session.location = location
         session.place = Place(location.lon, location.lat)
@@ -223,21 +228,24 @@ class Broker:
     def tick(self) -> None:
         """Do what is due; called once a second."""
         self._locations.prune(time.monotonic())
-        self._store_locations()
+        self.store_locations()
         self.store.tick()
         self.sessions.expire(self.config.storage.session_expiry_s)
         if self.orphaned_wills and time.monotonic() > self.started_at + self._will_grace_s:
             self._publish_orphaned_wills()
         self.flush()
 
-    def _store_locations(self) -> None:
-        """Keep where clients are: once a second, because they move more often than they matter."""
+    def store_locations(self) -> None:
+        """Keep where clients are: not with every move, for they move more often than it matters."""
         changed, self._locations.changed = self._locations.changed, set()
         for client_id in changed:
             self.store.note_location(client_id, self._locations.get(client_id))
+        if changed:
+            self.flush()
 
     def place_session(self, session: Session) -> None:
         """Give a session the location that its client was last known to have."""
+        self._locations.prune(time.monotonic())
         self._locations.stay(session.client_id)
         location = self._locations.get(session.client_id)
         if location is not None:
@@ -281,11 +289,14 @@ class Broker:
         """Publish a will, if its client may still publish it [MQTT-3.1.2-8]."""
         if self.store.keeps:
             self.store.remove_will(client.client_id)
-        if is_reserved(will.topic):
+        if is_reserved(will.topic) or is_command(will.topic):
             self.counters.messages_denied += 1
             log.info("client %r: will on %r denied", client.client_id, will.topic)
             return
-        will = will.replace(received_ms=time.time_ns() // 1_000_000)
+        will = will.replace(
+            received_ms=time.time_ns() // 1_000_000,
+            publisher=self._locations.get(client.client_id),
+        )
         if will.topic.startswith(GEO_PREFIX):
             try:
                 topic, geo = geo_from_text(will.topic)
@@ -341,7 +352,11 @@ class Broker:
         if message.retain:
             return True
         route = self.router.find(message.topic)
-        return any(session.row for session, _ in route.plain) or bool(route.groups)
+        return (
+            any(session.row for session, _ in route.plain)
+            or bool(route.groups)
+            or any(each.session.row for fences in route.fences for each in fences)
+        )
 
     def may_receive(self, session: Session, message: Message) -> bool:
         """Ask whether a session may get a message now."""

@@ -237,6 +237,7 @@ class Server:
         for plugin in reversed(self._plugins):
             with contextlib.suppress(Exception):
                 await plugin.stop()
+        broker.store_locations()
         broker.store.commit()
         broker.store.close()
 

@@ -143,6 +143,7 @@ def _taken(link: Link, packet: Publish) -> bool:
     if link.listener.dialect.geo and is_command(packet.topic):
         if packet.qos:
             acknowledge(link, packet)
+            link.hold()  # what is acknowledged must last
         obey(link, packet)
         return True
     if is_reserved(packet.topic):
