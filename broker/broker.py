@@ -50,6 +50,7 @@ LOCATIONS_S = 0.1  # how long a move may take to reach the store
 
 LARGEST_PACKET = 268_435_460  # that the standard can express
 NO_LIMIT = 2**31 - 1
+CLIENTS_COUNTED = 10_000  # that drops are counted by; all further ones count as one
 
 
 class OpenListener:
@@ -385,9 +386,12 @@ class Broker:
         """Count a QoS 1 or 2 message that a limit took from a session."""
         self.counters.messages_dropped += 1
         dropped = self.counters.dropped_by_client
-        if session.client_id not in dropped:
-            log.warning("client %r: message dropped: %s", session.client_id, reason)
-        dropped[session.client_id] += 1
+        name = session.client_id
+        if name not in dropped:
+            log.warning("client %r: message dropped: %s", name, reason)
+            if len(dropped) >= CLIENTS_COUNTED:
+                name = "others"
+        dropped[name] += 1
 
     def accepted(self, item: Accepted) -> None:
         """Show accepted messages to plugins, together at the end of the turn."""
