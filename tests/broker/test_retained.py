@@ -23,7 +23,7 @@ steps = st.lists(st.tuples(topics, st.binary(max_size=3)), max_size=40)
 
 
 @given(steps, st.lists(topic_filters(), min_size=1, max_size=8))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_the_tree_finds_what_brute_force_finds_in_topic_order(
     published: list[tuple[str, bytes]], asked: list[str]
 ) -> None:

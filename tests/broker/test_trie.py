@@ -34,7 +34,7 @@ def build(filters: list[str]) -> TopicTrie[Leaf]:
 
 
 @given(st.lists(topic_filters(), max_size=30), st.lists(topics, min_size=1, max_size=10))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_the_trie_finds_what_brute_force_finds(filters: list[str], asked: list[str]) -> None:
     trie = build(filters)
     for topic in asked:
@@ -43,6 +43,7 @@ def test_the_trie_finds_what_brute_force_finds(filters: list[str], asked: list[s
 
 
 @given(topic_filters())
+@settings(deadline=None)
 def test_generated_filters_are_legal(topic_filter: str) -> None:
     check_filter(topic_filter)
 
@@ -89,7 +90,9 @@ class TrieAgainstDictionary(RuleBasedStateMachine):
 
 
 TestTrieAgainstDictionary = TrieAgainstDictionary.TestCase
-TestTrieAgainstDictionary.settings = settings(max_examples=60, stateful_step_count=40)
+TestTrieAgainstDictionary.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
 
 
 def test_wildcards_are_recognised() -> None:

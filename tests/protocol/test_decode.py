@@ -35,7 +35,7 @@ def decode_or_refuse(first: int, body: bytes, dialect: Dialect) -> None:
 
 
 @given(first_bytes, st.binary(max_size=80), dialects)
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 def test_any_body_decodes_or_is_refused(first: int, body: bytes, dialect: Dialect) -> None:
     decode_or_refuse(first, body, dialect)
 
@@ -46,7 +46,7 @@ def test_any_body_decodes_or_is_refused(first: int, body: bytes, dialect: Dialec
     st.integers(0, 300),
     dialects,
 )
-@settings(max_examples=600)
+@settings(max_examples=600, deadline=None)
 def test_a_damaged_packet_decodes_or_is_refused(
     data: bytes, changes: list[tuple[int, int]], cut: int, dialect: Dialect
 ) -> None:
@@ -59,7 +59,7 @@ def test_a_damaged_packet_decodes_or_is_refused(
 
 
 @given(st.lists(st.binary(max_size=12), max_size=12))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_any_stream_is_cut_into_packets_or_refused(pieces: list[bytes]) -> None:
     """However a stream arrives, it gives the same packets up to the same error."""
 
@@ -79,6 +79,7 @@ def test_any_stream_is_cut_into_packets_or_refused(pieces: list[bytes]) -> None:
 
 
 @given(st.integers(0, 268_435_455))
+@settings(deadline=None)
 @example(127)
 @example(128)
 @example(16_383)

@@ -94,20 +94,21 @@ from_servers = st.one_of(
 
 
 @given(from_clients)
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 def test_what_a_client_encodes_the_broker_decodes(packet: Any) -> None:
     ((first, body),) = FrameReader(1_000_000).receive_data(encode(packet))
     assert decode(first, body, GEO) == packet
 
 
 @given(from_servers)
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_what_the_broker_encodes_a_client_decodes(packet: Any) -> None:
     ((first, body),) = FrameReader(1_000_000).receive_data(encode(packet))
     assert decode_from_server(first, body) == packet
 
 
 @given(publishes())
+@settings(deadline=None)
 def test_the_parts_of_a_publish_are_the_whole(packet: p.Publish) -> None:
     plain = p.Publish(
         packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.packet_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import BadTopic
@@ -72,6 +72,7 @@ def spelled_out(wanted: list[str], names: list[str]) -> bool:
 
 
 @given(filters(), topics)
+@settings(deadline=None)
 def test_matching_agrees_with_a_recursive_definition(topic_filter: str, topic: str) -> None:
     hidden = topic.startswith("$") and topic_filter[:1] in ("+", "#")
     expected = not hidden and spelled_out(topic_filter.split("/"), topic.split("/"))
@@ -79,6 +80,7 @@ def test_matching_agrees_with_a_recursive_definition(topic_filter: str, topic: s
 
 
 @given(filters(), filters(), topics)
+@settings(deadline=None)
 def test_a_filter_that_covers_another_matches_what_it_matches(
     wide: str, narrow: str, topic: str
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_filter_that_covers_another_matches_what_it_matches(
 
 
 @given(topics)
+@settings(deadline=None)
 def test_a_topic_is_a_filter_that_matches_itself(topic: str) -> None:
     if topic:
         check_topic(topic)
