@@ -193,6 +193,7 @@ class Broker:
     def link_lost(self, link: Link) -> None:
         """The socket of a link is gone: tell everybody whom that concerns."""
         self.links.discard(link)
+        self.deadlines.forget(link)
         link.listener.connections -= 1
         self._addresses[link.host] -= 1
         if not self._addresses[link.host]:

@@ -14,6 +14,8 @@ BUCKET_S = 0.25
 class Mortal(Protocol):
     """Something that ends unless it keeps showing signs of life."""
 
+    bucket: int  # where it waits; -1 in the beginning
+
     def due_at(self) -> float | None:
         """Tell when it ends as things stand; None: never."""
 
@@ -26,7 +28,7 @@ class Deadlines:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._buckets: dict[int, list[Mortal]] = {}
+        self._buckets: dict[int, set[Mortal]] = {}
         self._next = int(clock() / BUCKET_S)
 
     def watch(self, mortal: Mortal) -> None:
@@ -34,7 +36,18 @@ class Deadlines:
         due_at = mortal.due_at()
         if due_at is not None:
             bucket = max(int(due_at / BUCKET_S) + 1, self._next)
-            self._buckets.setdefault(bucket, []).append(mortal)
+            if mortal.bucket >= self._next:
+                if mortal.bucket <= bucket:
+                    return  # it is looked at before that anyway
+                self.forget(mortal)
+            mortal.bucket = bucket
+            self._buckets.setdefault(bucket, set()).add(mortal)
+
+    def forget(self, mortal: Mortal) -> None:
+        """Let go of something that has ended, however far its deadline lies ahead."""
+        if mortal.bucket >= self._next:
+            self._buckets[mortal.bucket].discard(mortal)
+            mortal.bucket = -1
 
     def tick(self) -> None:
         """End what is due; call as often as there are buckets."""

@@ -53,6 +53,7 @@ class Link(asyncio.Protocol):
         "allowance",
         "blamed",
         "broker",
+        "bucket",
         "client",
         "congested",
         "dropped",
@@ -91,6 +92,7 @@ class Link(asyncio.Protocol):
         self.throttled = False  # and we read no more of what it sends meanwhile
         self.dropped = 0
         self.keep_alive_s = 0.0
+        self.bucket = -1  # of its deadline
         self.v31 = False
         self.reason = ""
         self.blamed = False  # the log has said already why it was closed
