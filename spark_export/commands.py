@@ -145,6 +145,7 @@ def _guarded(command: Callable[[argparse.Namespace, "Progress"], int], args: Any
 def _session(args: argparse.Namespace, progress: "Progress") -> Iterator["SparkSession"]:
     from spark_export import session
 
+    session.check_spark()
     with progress.step("starting Spark"):
         spark = session.start(args.master, settings=dict(args.conf))
     progress.spark = spark
@@ -156,6 +157,8 @@ def _session(args: argparse.Namespace, progress: "Progress") -> Iterator["SparkS
 
 
 def _export(args: argparse.Namespace, progress: "Progress") -> int:
+    if args.day and args.last:
+        raise ExportError("--day and --to exclude each other")
     first, last = (args.day, args.day) if args.day else (args.first, args.last)
     if first and last and first > last:
         raise ExportError(f"--from {first} is after --to {last}")

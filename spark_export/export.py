@@ -7,6 +7,7 @@ last now. If another run commits an overlapping range first, this one plans agai
 """
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -94,7 +95,7 @@ def export(
         except SegmentError as error:
             bad[error.path] = error
         except Exception as error:
-            if not _blame(plan, bad):
+            if not _blame(plan, bad, str(error)):
                 raise ExportError(f"the export failed: {_cause(error)}") from error
     raise ExportError(f"gave up after {ATTEMPTS} attempts beside other exports to {out}")
 
@@ -191,12 +192,17 @@ def _rows_per_task(spark: "SparkSession", rows: int) -> int:
     return min(MAX_ROWS_PER_TASK, max(MIN_ROWS_PER_TASK, share))
 
 
-def _blame(plan: Plan, bad: dict[str, SegmentError]) -> bool:
-    """After Spark failed: find the segments that are damaged inside."""
-    damaged = [piece.path for piece in plan.ranges if not is_sound(piece.path)]
-    for path in damaged:
-        bad[path] = SegmentError(path, "damaged inside (SQLite's quick_check fails)")
-    return bool(damaged)
+def _blame(plan: Plan, bad: dict[str, SegmentError], told: str) -> bool:
+    """After Spark failed: find the segments it was about."""
+    known = len(bad)
+    for piece in plan.ranges:
+        # By the day in its name: a task may have read a copy that lies elsewhere.
+        said = re.search(rf"SegmentError: segment \S*{piece.day}\.sqlite: (.*)", told)
+        if said:
+            bad[piece.path] = SegmentError(piece.path, said[1].strip())
+        elif not is_sound(piece.path):
+            bad[piece.path] = SegmentError(piece.path, "damaged inside")
+    return len(bad) > known
 
 
 def _cause(error: Exception) -> str:

@@ -5,6 +5,7 @@ executor sees; `fetched` gives a task a file it can open: the segment itself whe
 plain path, else a copy in the task's temporary folder. URIs are pyarrow's (s3, gs, hdfs, file).
 """
 
+import contextlib
 import os
 import sqlite3
 import tempfile
@@ -47,7 +48,9 @@ def stage(path: str, day: str, target: str) -> str:
 def unstage(target: str) -> None:
     """Remove what `stage` brought to `target`."""
     filesystem, base = _filesystem(target)
-    filesystem.delete_dir(base)
+    # It is not there if already the first segment could not be copied.
+    with contextlib.suppress(FileNotFoundError):
+        filesystem.delete_dir(base)
 
 
 @contextmanager

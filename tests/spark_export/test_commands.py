@@ -1,6 +1,7 @@
 """The commands as a user types them: what they print and which exit code they give."""
 
 import argparse
+import io
 import os
 import re
 import runpy
@@ -14,10 +15,12 @@ from typing import Any
 
 import make_log
 import pytest
+from rich.console import Console
 
 from plugins.event_log.schema import SCHEMA_VERSION
 from spark_export import commands, session
 from spark_export.lock import Busy, locked
+from spark_export.progress import Progress
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -68,8 +71,39 @@ def test_no_java_is_one_line(tmp_path: Path, log: Any) -> None:
     log.add("2026-03-28", [{"topic": "a"}])
     result = geomqtt("export", "--data", log.data, JAVA_HOME=str(tmp_path))
     assert result.returncode == 2
-    assert "geomqtt: Spark needs Java 17 or later, and none was found" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert "geomqtt: Spark needs Java 17 or later, and none was found" in one_line(result)
+
+
+def test_a_missing_pyspark_is_one_line(log: Any) -> None:
+    log.add("2026-03-28", [{"topic": "a"}])
+    without = "import sys; sys.modules['pyspark'] = None\n"
+    result = subprocess.run(
+        [sys.executable, "-c", without + RUN, "export", "--data", str(log.data)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert one_line(result) == (
+        "geomqtt: Spark support is not installed (pyspark is missing): pip install 'geomqtt[spark]'"
+    )
+
+
+def test_progress_is_live_on_a_terminal_and_plain_elsewhere(spark: Any) -> None:
+    for terminal in (True, False):
+        written = io.StringIO()
+        progress = Progress(
+            Console(file=written, force_terminal=terminal, highlight=False, width=80)
+        )
+        progress.spark = spark
+        with progress.step("counting"):
+            spark.range(1000).repartition(3).count()
+        progress.say("[brackets] stay")
+        text = written.getvalue()
+        assert "[brackets] stay" in text
+        assert ("✓" in text) is terminal
+        assert bool(re.match(r"\d{4}-\d\d-\d\dT[\d:]{8}Z counting\n", text)) is not terminal
 
 
 def test_an_old_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +130,7 @@ def test_an_unwritable_target_is_one_line(tmp_path: Path, log: Any) -> None:
         (["export", "--day", "yesterday"], "'yesterday' is no day like 2026-03-28"),
         (["export", "--day", "2026-03-28", "--from", "2026-03-27"], "not allowed with"),
         (["export", "--conf", "memory"], "'memory' is no KEY=VALUE"),
+        (["export", "--day", "2026-03-28", "--to", "2026-03-29"], "exclude each other"),
         (["nightly", "--keep-days", "-1"], "'-1' is no number of days"),
     ],
 )
