@@ -31,7 +31,7 @@ from broker.router import Router
 from broker.session import Session
 from broker.sessions import Sessions
 from broker.store import Store
-from broker.subscription import GeoSubscription, Subscription, from_filter
+from broker.subscription import GeoSubscription, Subscription, from_filter, limits_of
 from plugins.api import Accepted, Client, Credentials, Plugin, SubscribeRequest
 from protocol.conditions import Spatial, geo_from_text
 from protocol.errors import BadValue
@@ -39,7 +39,7 @@ from protocol.geo import Location
 from protocol.geometry import Place, circle
 from protocol.machine import State
 from protocol.message import Message
-from protocol.mqttg import UNUSABLE, Dialect
+from protocol.mqttg import ACCEPTED, UNUSABLE, Dialect
 from protocol.relations import RELATIONS
 from protocol.topic_fields import known_topics
 from protocol.topics import GEO_PREFIX, is_reserved
@@ -301,7 +301,8 @@ class Broker:
         )
         if will.topic.startswith(GEO_PREFIX):
             try:
-                topic, geo = geo_from_text(will.topic)
+                # As large as the CONNECT that brought it could be, which had a limit.
+                topic, geo = geo_from_text(will.topic, limits_of(ACCEPTED), ACCEPTED.max_levels)
             except BadValue as error:
                 self.counters.geo_refused += 1
                 log.info("client %r: will refused: %s", client.client_id, error)

@@ -9,7 +9,7 @@ from protocol.conditions import Conditions, from_text
 from protocol.conditions import from_entry as conditions_from_entry
 from protocol.envelope import GeoEntry, entry_from_identity
 from protocol.geometry_place import Limits
-from protocol.mqttg import GEO, Dialect
+from protocol.mqttg import ACCEPTED, GEO, Dialect
 from protocol.topics import GEO_PREFIX, parse_share
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def from_entry(session: Session, entry: GeoEntry, dialect: Dialect = GEO) -> Sub
 def from_stored_key(session: Session, key: bytes, qos: int, deliver: int) -> Subscription:
     """Make a subscription again from what the store wrote."""
     if key.startswith(b"g"):
-        return from_entry(session, entry_from_identity(key[1:], qos, deliver))
-    return from_filter(session, key[1:].decode(), qos)
+        return from_entry(session, entry_from_identity(key[1:], qos, deliver), ACCEPTED)
+    return from_filter(session, key[1:].decode(), qos, ACCEPTED)
 
 
 def limits_of(dialect: Dialect) -> Limits:

@@ -37,6 +37,8 @@ class Dialect:
 
 PLAIN = Dialect(geo=False)
 GEO = Dialect()
+# For reading back what a listener has accepted: limits are for what arrives.
+ACCEPTED = Dialect(max_levels=1 << 31, max_vertices=1 << 31)
 
 
 def read_location(

@@ -10,6 +10,7 @@ from typing import Any
 from protocol.envelope import geo_fields, read_geo
 from protocol.geo import Location
 from protocol.message import Message
+from protocol.mqttg import ACCEPTED
 
 _HAS_PUBLISHER, _HAS_GEO = 1, 2
 _LOCATION = Struct(">ddd")
@@ -52,5 +53,5 @@ def message_from(values: tuple[Any, ...]) -> Message:
             publisher = Location(*_LOCATION.unpack_from(column, offset))
             offset += _LOCATION.size
         if flags & _HAS_GEO:
-            geo, _, _ = read_geo(column, offset)
+            geo, _, _ = read_geo(column, offset, ACCEPTED)
     return Message(topic, payload, qos, bool(retain), client_id, received_ms, geo, publisher)
