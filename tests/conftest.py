@@ -55,16 +55,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=aside)
 
 
+def left_out(config: pytest.Config) -> list[str]:
+    """Name what was not run: tests set aside for want of a tool, and tests that skipped."""
+    lines = [f"{count} tests need {name}" for name, count in config.stash.get(not_run, {}).items()]
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and reporter.stats.get("skipped"):
+        lines.append(f"{len(reporter.stats['skipped'])} tests skipped")
+    return lines
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was not run."""
-    for name, count in terminalreporter.config.stash.get(not_run, {}).items():
-        terminalreporter.write_line(f"NOT RUN: {count} tests need {name}", red=True)
+    for line in left_out(terminalreporter.config):
+        terminalreporter.write_line(f"NOT RUN: {line}", red=True)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Where nothing may be left out, what was not run is a failure."""
-    left_out = session.config.stash.get(not_run, {})
-    if left_out and os.environ.get("GEOMQTT_NOTHING_LEFT_OUT") and exitstatus == 0:
+    demanded = os.environ.get("GEOMQTT_NOTHING_LEFT_OUT")
+    if demanded and exitstatus == 0 and left_out(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
