@@ -46,7 +46,10 @@ class Deadlines:
     def forget(self, mortal: Mortal) -> None:
         """Let go of something that has ended, however far its deadline lies ahead."""
         if mortal.bucket >= self._next:
-            self._buckets[mortal.bucket].discard(mortal)
+            others = self._buckets[mortal.bucket]
+            others.discard(mortal)
+            if not others:
+                del self._buckets[mortal.bucket]
             mortal.bucket = -1
 
     def tick(self) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.torture import torture
+from tests.integration.killing import torture
 
 
 async def test_nothing_acknowledged_is_lost_in_five_kills(tmp_path: Path) -> None:

@@ -1,0 +1,16 @@
+"""The soak's command: `python tests/integration/soak.py --help`."""
+
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    # Run as a script, Python sees this folder only; tests are imported from the root.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from tests.integration.soaking import main as run
+
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
