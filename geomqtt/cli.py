@@ -1,4 +1,4 @@
-"""The command line: `geomqtt serve | pub | sub | passwd | demo | export | report | nightly`.
+"""The command line: `geomqtt serve`, `pub`, `sub`, `passwd`, `demo`, `export` and others.
 
 Each command lives in a module of its own that adds its parser and its `run(args)`; they
 are imported late, so that `geomqtt pub` does not wait for what only `serve` needs.
@@ -15,6 +15,7 @@ COMMANDS = {
     "pub": "geomqtt.pubsub",
     "sub": "geomqtt.pubsub",
     "passwd": "geomqtt.passwd",
+    "convert-config": "geomqtt.convert_config",
     "demo": "geomqtt.demo",
     "export": "spark_export.commands",
     "report": "spark_export.commands",

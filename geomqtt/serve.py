@@ -3,11 +3,17 @@
 import argparse
 import gc
 import logging
+import os
 import resource
 import sys
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
 from typing import Any
 
 from broker.config import Config, ConfigError, Listener, PluginEntry, check, load
+from broker.mosquitto_conf import read as read_mosquitto_conf
+
+log = logging.getLogger("geomqtt.serve")
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -35,16 +41,17 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the broker until it is told to stop."""
+    remarks: list[str] = []
     try:
-        config = configure(args)
+        config = configure(args, remarks)
+        start_logging(config)
+        if config.pid_file:
+            write_pid(config.pid_file)
     except ConfigError as error:
         print(f"geomqtt: {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(
-        level=config.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    for remark in remarks:
+        log.warning("%s", remark)
     raise_file_limit()
     import uvloop
 
@@ -66,14 +73,48 @@ def run(args: argparse.Namespace) -> int:
     except StartError as error:
         print(f"geomqtt: {error}", file=sys.stderr)
         return 2
+    finally:
+        if config.pid_file:
+            Path(config.pid_file).unlink(missing_ok=True)
     return 0
 
 
-def configure(args: argparse.Namespace) -> Config:
+def start_logging(config: Config) -> None:
+    """Log to stderr, or to a file that may be rotated while it is written."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if config.log_file:
+        try:
+            handler = WatchedFileHandler(config.log_file, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"log_file {config.log_file}: {error.strerror}") from None
+    text = "%(levelname)s %(name)s: %(message)s"
+    if config.log_timestamp:
+        text = f"%(asctime)s {text}"
+    logging.basicConfig(
+        level=config.log_level.upper(),
+        format=text,
+        datefmt=config.log_timestamp_format or None,
+        handlers=[handler],
+    )
+
+
+def write_pid(path: str) -> None:
+    """Tell others which process it is."""
+    try:
+        Path(path).write_text(f"{os.getpid()}\n", encoding="ascii")
+    except OSError as error:
+        raise ConfigError(f"pid_file {path}: {error.strerror}") from None
+
+
+def configure(args: argparse.Namespace, remarks: list[str] | None = None) -> Config:
     """Put flags over the configuration file over the defaults."""
-    config = load(args.config) if args.config else Config()
     if args.mosquitto_conf:
-        raise ConfigError("--mosquitto-conf: not supported yet")
+        reading = read_mosquitto_conf(args.mosquitto_conf)
+        config = reading.config
+        if remarks is not None:
+            remarks += reading.remarks
+    else:
+        config = load(args.config) if args.config else Config()
     if args.host is not None or args.port is not None:
         plain = next((each for each in config.listener if each.kind == "tcp"), None)
         if plain is None:
@@ -93,7 +134,7 @@ def configure(args: argparse.Namespace) -> Config:
         config.data_dir = args.data
     if args.log is not None:
         config.event_log = args.log
-    check(config, args.config or "command line")
+    check(config, args.config or args.mosquitto_conf or "command line")
     config.plugin = shipped_plugins(config) + config.plugin
     return config
 
@@ -101,6 +142,16 @@ def configure(args: argparse.Namespace) -> Config:
 def shipped_plugins(config: Config) -> list[PluginEntry]:
     """Name the plugins that are on unless they are switched off."""
     entries = []
+    for number, listener in enumerate(config.listener):
+        if not listener.name and (listener.users_file or listener.acl_file):
+            listener.name = f"listener-{number}"
+        for kind, use, file in (
+            ("ListenerUsers", "plugins.auth:Users", listener.users_file),
+            ("ListenerAcl", "plugins.acl:Acl", listener.acl_file),
+        ):
+            if file:
+                inner = {"listeners": [listener.name], "use": use, "settings": {"file": file}}
+                entries.append(PluginEntry(use=f"plugins.per_listener:{kind}", settings=inner))
     if config.users_file:
         entries.append(PluginEntry(use="plugins.auth:Users", settings={"file": config.users_file}))
     if config.acl_file:
