@@ -213,6 +213,7 @@ class Stream:
         self._resume = resume
         self._replaying = resume is not None
         self._missed = False  # the queue was given up while the log was read
+        self._placed = False  # the reader has been told a position
         self._too_slow = False
         self._closed = False
         # Everything up to here in the log is behind the reader.
@@ -260,7 +261,8 @@ class Stream:
 
     def note_end(self, end: Cursor) -> None:
         """Everything in the log up to here has been put into the queue before."""
-        if _order(end) > _order(self._base) and not self._closed:
+        if not self._closed and (_order(end) > _order(self._base) or not self._placed):
+            self._placed = True
             self._queue.append(end)
             self._wake.set()
 
@@ -269,7 +271,7 @@ class Stream:
         self._replayed.clear()
 
     async def events(self) -> AsyncGenerator[list[Occurrence], None]:
-        """Give events in batches as they come; an empty batch says that the position moved."""
+        """Give events in batches as they come; an empty one when the position may have moved."""
         if self._resume is not None:
             async with contextlib.aclosing(self._replay(self._resume)) as batches:
                 async for batch in batches:
@@ -278,10 +280,7 @@ class Stream:
             if not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
-            before = self._base
-            batch = self._drain()
-            if batch or self._base != before:
-                yield batch
+            yield self._drain()
         if self._too_slow:
             raise TooSlow("events came faster than they were read")
 

@@ -63,6 +63,7 @@ class RestBridge(Plugin):
 
     def __init__(self, settings: RestBridgeSettings) -> None:
         super().__init__(settings)
+        _check(settings)
         self._reader: LogReader | None = None
         self._hub: Hub | None = None
         self._server: uvicorn.Server | None = None
@@ -152,6 +153,15 @@ class RestBridge(Plugin):
             await self._serving
         if self._reader is not None:
             await self._reader.stop()
+
+
+def _check(settings: RestBridgeSettings) -> None:
+    if not 0 <= settings.port <= 65_535:
+        raise PluginError(f"http: port: {settings.port} is no port")
+    for name in ("max_body_bytes", "max_streams", "stall_s", "workers"):
+        number = getattr(settings, name)
+        if number <= 0:
+            raise PluginError(f"http: {name} is {number}, it must be above 0")
 
 
 class _Server(uvicorn.Server):
