@@ -10,6 +10,7 @@ import pytest
 
 from broker.config import Config
 from geomqtt.cli import COMMANDS
+from plugins.api import Plugin
 from plugins.event_log.plugin import EventLogSettings
 
 ROOT = Path(__file__).parents[1]
@@ -69,8 +70,8 @@ def test_tests_named_in_a_page_exist(page: Path) -> None:
 
 @pages
 def test_settings_given_a_value_in_a_page_exist(page: Path) -> None:
-    """`key = value` in running text names a key of the configuration or of a plugin."""
-    known = settings_of(Config) | settings_of(EventLogSettings)
+    """`key = value` in running text names a setting, or an attribute of a plugin."""
+    known = settings_of(Config) | settings_of(EventLogSettings) | dict(vars(Plugin))
     named = [
         text.partition(" = ")[0] for text in quoted(page) if re.fullmatch(r"[a-z_]+ = \S.*", text)
     ]
