@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -42,6 +43,23 @@ SECURITY = (
 )
 
 
+class TopicConvertor(Convertor[str]):
+    """Any text at all: a topic may hold line breaks, where `path` ends."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        """Leave it as it is."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """Leave it as it is."""
+        return value
+
+
+register_url_convertor("topic", TopicConvertor())
+
+
 def make_app(
     publish: Events, geopublish: Events, views: Views, cors_origins: list[str], map_policy: str
 ) -> ASGIApp:
@@ -49,15 +67,15 @@ def make_app(
     routes: list[BaseRoute] = [
         *(
             _route(
-                f"{events.prefix}{{topic:path}}",
+                f"{events.prefix}{{topic:topic}}",
                 {"GET": events.get, "PUT": events.put, "DELETE": events.delete},
             )
             for events in (publish, geopublish)
         ),
         _route("/rest/clients", {"GET": views.clients}),
         _route("/rest/fences", {"GET": views.fences}),
-        _route("/rest/latest/{topic:path}", {"GET": views.latest}),
-        _route("/rest/topics/{topic:path}", {"GET": views.topics}),
+        _route("/rest/latest/{topic:topic}", {"GET": views.latest}),
+        _route("/rest/topics/{topic:topic}", {"GET": views.topics}),
         _route("/rest/status", {"GET": views.status}),
         _route("/rest/map", {"GET": views.map_settings}),
         _route("/metrics", {"GET": views.metrics}),

@@ -114,7 +114,9 @@ def test_wildcards_find_what_subscriptions_would_get(bridge, topic):
     assert payloads(bridge.get(f"{path}/room").json()) == ["room"]
 
 
-@pytest.mark.parametrize("name", ["/a", "a/", "a//b", "/", "grün/°C", "a b", "?x=1&y", "ä%2F"])
+@pytest.mark.parametrize(
+    "name", ["/a", "a/", "a//b", "/", "grün/°C", "a b", "?x=1&y", "ä%2F", "\n"]
+)
 def test_a_topic_is_what_the_path_says_to_the_byte(bridge, topic, name):
     whole = f"{topic}{name}" if name != "/" else f"/{topic}/"
     bridge.put(f"/rest/publish/{quote(whole, safe='/')}", "x")
