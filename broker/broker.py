@@ -50,6 +50,7 @@ LOCATIONS_S = 0.1  # how long a move may take to reach the store
 
 LARGEST_PACKET = 268_435_460  # that the standard can express
 NO_LIMIT = 2**31 - 1
+LEVELS_EACH = 16  # topic levels that a retained message may have on average
 CLIENTS_COUNTED = 10_000  # that drops are counted by; all further ones count as one
 
 
@@ -340,8 +341,11 @@ class Broker:
         limits = self.config.limits
         old = self.retained.get(topic)
         more = len(message.payload) - (len(old.payload) if old is not None else 0)
-        if (old is None and 0 < limits.max_retained_messages <= len(self.retained)) or (
-            0 < limits.max_retained_bytes < self.retained.total_bytes + more and more > 0
+        most = limits.max_retained_messages
+        if (
+            (old is None and 0 < most <= len(self.retained))
+            or (old is None and 0 < most * LEVELS_EACH <= self.retained.nodes)
+            or (0 < limits.max_retained_bytes < self.retained.total_bytes + more and more > 0)
         ):
             self.counters.other["retained_refused"] += 1
             log.warning("client %r: %r not retained: limit reached", message.client_id, topic)

@@ -24,6 +24,7 @@ class Retained:
         self._root = _Node()
         self._by_topic: dict[str, Message] = {}
         self.total_bytes = 0
+        self.nodes = 0  # of the tree: deep topics cost more than their bytes
 
     def __len__(self) -> int:
         return len(self._by_topic)
@@ -39,7 +40,11 @@ class Retained:
         """Retain a message in place of the one its topic had."""
         node = self._root
         for level in message.topic.split("/"):
-            node = node.children.setdefault(level, _Node())
+            child = node.children.get(level)
+            if child is None:
+                child = node.children[level] = _Node()
+                self.nodes += 1
+            node = child
         self._count(message.topic, message)
         node.message = message
 
@@ -57,6 +62,7 @@ class Retained:
             if trail[depth].children or trail[depth].message is not None:
                 break
             del trail[depth - 1].children[levels[depth - 1]]
+            self.nodes -= 1
         return True
 
     def _count(self, topic: str, message: Message | None) -> None:
@@ -74,29 +80,20 @@ class Retained:
             if message is not None:
                 yield message
             return
-        yield from self._walk(self._root, topic_filter.split("/"), 0)
-
-    def _walk(self, node: _Node, levels: list[str], depth: int) -> Iterator[Message]:
-        if depth == len(levels):
-            if node.message is not None:
+        levels = topic_filter.split("/")
+        # No recursion: topics may be as deep as the operator allows. The next one is on top.
+        stack = [(self._root, 0)]
+        while stack:
+            node, depth = stack.pop()
+            level = levels[depth] if depth < len(levels) else ""
+            if node.message is not None and (depth == len(levels) or level == "#"):
                 yield node.message
-            return
-        level = levels[depth]
-        if level == "#":
-            if node.message is not None:
-                yield node.message
-            for name in sorted(node.children):
-                if depth or not name.startswith("$"):  # [MQTT-4.7.2-1]
-                    yield from self._below(node.children[name])
-        elif level == "+":
-            for name in sorted(node.children):
-                if depth or not name.startswith("$"):
-                    yield from self._walk(node.children[name], levels, depth + 1)
-        elif level in node.children:
-            yield from self._walk(node.children[level], levels, depth + 1)
-
-    def _below(self, node: _Node) -> Iterator[Message]:
-        if node.message is not None:
-            yield node.message
-        for name in sorted(node.children):
-            yield from self._below(node.children[name])
+            if depth == len(levels):
+                continue
+            if level in ("#", "+"):
+                below = depth if level == "#" else depth + 1
+                for name in sorted(node.children, reverse=True):
+                    if node is not self._root or not name.startswith("$"):  # [MQTT-4.7.2-1]
+                        stack.append((node.children[name], below))
+            elif level in node.children:
+                stack.append((node.children[level], depth + 1))
