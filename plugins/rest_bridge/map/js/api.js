@@ -48,8 +48,9 @@ export async function getJson(url, { signal } = {}) {
 
 /** Ask the log; the newest events come, in the order in which they happened. */
 export async function findEvents(question, options) {
-  const answer = await getJson(eventsUrl({ order: "newest", ...question }), options);
-  return answer.features.map(readFeature).sort((a, b) => a.start - b.start || a.received - b.received);
+  const answer = await getJson(eventsUrl({ ...question, order: "newest" }), options);
+  // The sort is stable: what happened in the same millisecond stays in the order of receipt.
+  return answer.features.map(readFeature).reverse().sort((a, b) => a.start - b.start);
 }
 
 export async function getFeatures(path, options) {

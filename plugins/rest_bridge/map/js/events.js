@@ -6,7 +6,8 @@
 export const ROOM = 6000;
 
 // An event has one id in the log and another while it happens: what it says tells them apart.
-const identity = (event) => `${event.received}\n${event.client}\n${event.topic}\n${event.payload}`;
+const identity = ({ received, client, topic, lon, lat, payload }) =>
+  [received, client, topic, lon, lat, payload].join("\n");
 const trackKey = (event) => `${event.client}\n${event.topic}`;
 
 export class Events extends EventTarget {

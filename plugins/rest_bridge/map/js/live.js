@@ -42,6 +42,12 @@ export class Live extends EventTarget {
     return this.#stream.reason;
   }
 
+  /** What the stream brings, in words. */
+  get following() {
+    const { filter, geometry } = JSON.parse(this.#question);
+    return geometry ? `${filter} in ${geometry}` : `${filter} everywhere`;
+  }
+
   /** What is asked for: the filter, and what can be seen. */
   question() {
     return { filter: state.filter, geometry: boundsToText(this.#map.getBounds()) };

@@ -28,6 +28,7 @@ import { loadWorld, NamesLayer, WorldLayer } from "./world.js";
 const LISTED = 60;
 const LIST_MS = 400; // lists and legends are for reading: twice a second is often enough
 const RATE_MS = 5000;
+const HIDDEN_MS = 10_000;
 const WHOLE_WORLD = { zoom: 2, lat: 30, lon: 5 };
 
 followAddress();
@@ -291,6 +292,7 @@ function showStatus() {
   };
   const status = state.mode === "history" ? "closed" : live.status;
   box.dataset.status = status;
+  box.title = status === "live" ? live.following : "";
   if (box.textContent !== texts[status]) box.textContent = texts[status];
 }
 
@@ -299,6 +301,17 @@ live.addEventListener("status", () => {
   if (live.status === "refused") toast(live.reason);
 });
 setInterval(showStatus, 1000);
+
+// Nobody sees what a hidden map draws: it leaves its connection to other pages, and looks
+// into the log for what it has missed when it is seen again.
+
+let hideTimer = 0;
+
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hideTimer);
+  if (document.hidden) hideTimer = setTimeout(() => live.stop(), HIDDEN_MS);
+  else if (state.mode === "live") live.follow();
+});
 
 // Light and dark.
 

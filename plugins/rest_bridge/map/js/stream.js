@@ -4,21 +4,35 @@
 // only an answer that is an error ends it, and then the reason is asked for once.
 
 import { eventsUrl, getJson, readFeature } from "./api.js";
+import { ROOM } from "./events.js";
 
-const MOST_WAITING = 5000; // while the page is hidden nothing is drawn
 
 export class Stream extends EventTarget {
   #source = null;
+  #question = null;
   #waiting = [];
   #scheduled = false;
+  arrived = 0; // since it was opened
   status = "closed"; // "connecting", "live", "retrying" or "refused"
   reason = "";
+
+  constructor() {
+    super();
+    // A page that was left is kept for the way back, and its connection with it; a browser
+    // has six of them for all pages of a broker.
+    window.addEventListener("pagehide", () => this.#source?.close());
+    window.addEventListener("pageshow", ({ persisted }) => {
+      if (persisted && this.#source) this.open(this.#question);
+    });
+  }
 
   /** Follow what a question asks for instead of whatever was followed before. */
   open(question) {
     this.close();
     const source = new EventSource(eventsUrl(question));
     this.#source = source;
+    this.#question = question;
+    this.arrived = 0;
     this.#say("connecting");
     source.addEventListener("open", () => this.#say("live"));
     source.addEventListener("message", (message) => this.#take(message));
@@ -58,7 +72,9 @@ export class Stream extends EventTarget {
 
   #take(message) {
     this.#waiting.push(readFeature(JSON.parse(message.data)));
-    if (this.#waiting.length > MOST_WAITING) this.#waiting.splice(0, MOST_WAITING / 2);
+    this.arrived += 1;
+    // Hidden pages get no frames, and nobody has room for more than the newest.
+    if (this.#waiting.length >= 2 * ROOM) this.#waiting.splice(0, ROOM);
     if (this.#scheduled) return;
     this.#scheduled = true;
     requestAnimationFrame(() => {

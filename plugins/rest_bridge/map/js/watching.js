@@ -89,7 +89,7 @@ export class Watching {
 
   #take(events) {
     const now = Date.now();
-    this.#total += events.length;
+    this.#total = this.#stream.arrived;
     this.#arrivals.push(...events.map(() => now));
     this.#events = [...events.toReversed(), ...this.#events].slice(0, LISTED);
     this.#tell();
@@ -100,6 +100,7 @@ export class Watching {
     const now = Date.now();
     this.#arrivals = this.#arrivals.filter((each) => now - each < RATE_MS);
     const box = byId("watch-count");
+    box.dataset.status = this.#stream.status;
     if (this.#stream.status === "refused") {
       box.replaceChildren(this.#stream.reason);
       return;
