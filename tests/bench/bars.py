@@ -59,6 +59,12 @@ BARS = (
     Bar("log-plain", "rate", 2, "mosquitto", than_row="1-1-qos0"),
     Bar("warm-100k", "cpu_us", 2, than_row="warm-100", at_most=True),
     Bar("cold-100k", "cpu_us", 2, than_row="cold-100", at_most=True),
+    Bar("geo-10k", "rate", 1, "mosquitto", than_row="1-1-qos0"),
+    Bar("geo-10k", "rate", 5, "rtree-loop"),
+    Bar("geo-100k", "cpu_us", 3, than_row="geo-100", at_most=True),
+    Bar("geo-100k", "add_us", 100, at_most=True),
+    Bar("moves", "broker_cores", 0.25, at_most=True),
+    Bar("1-1-qos0", "rate", 0.95, than_row="1-1-no-geo"),
     *(Bar(name, "rate", 1, "amqtt") for name in COMPARED),
     *(Bar(name, "rate", 1, "nats", is_aim=True) for name in COMPARED),
 )

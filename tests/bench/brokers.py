@@ -117,6 +117,16 @@ def with_settings(start: Starter, flags: Sequence[str], config: str) -> Starter:
     return start_with
 
 
+def start_rtree_loop(folder: Path, port: int) -> Start:
+    script = [sys.executable, "-m", "tests.bench.rtree_loop", "serve"]
+    flags = ["--host", "127.0.0.1", "--port", str(port), "--http-port", "0", "--no-log"]
+    data = ["--data", str(folder / "data")]
+    return Start([*script, *flags, *data], {"PYTHONPATH": str(ROOT)})
+
+
+# What a user would build instead; measured in the rows that name it, and only there.
+BASELINES: dict[str, Starter] = {"rtree-loop": start_rtree_loop}
+
 PEERS: dict[str, Starter] = {
     "mosquitto": start_mosquitto,
     "nats": start_nats,

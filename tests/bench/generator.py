@@ -11,7 +11,7 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,6 +26,7 @@ from tests.bench.traffic import Exchange, Plan, connect_packet, subscribe
 AT_ONCE = 50
 
 CONNACK = b"\x20\x02\x00\x00"
+DISCONNECT = b"\xe0\x00"
 
 
 class MeasureError(Exception):
@@ -96,12 +97,12 @@ class Connections:
             group = exchanges[start : start + AT_ONCE]
             sockets = [self._connect(clean=clean) for _ in group]
             for sock in sockets:
-                self._read(sock, CONNACK)
+                self.read(sock, CONNACK)
             for sock, wanted in zip(sockets, group, strict=True):
                 sock.sendall(b"".join(request for request, _ in wanted))
             for sock, wanted in zip(sockets, group, strict=True):
                 for _, answer in wanted:
-                    self._read(sock, answer)
+                    self.read(sock, answer)
             opened += sockets
             self.ready += len(sockets)
         return opened
@@ -117,7 +118,7 @@ class Connections:
         self._count += 1
         return sock
 
-    def _read(self, sock: socket.socket, answer: bytes) -> None:
+    def read(self, sock: socket.socket, answer: bytes) -> None:
         sock.settimeout(self._left())
         data = read_exactly(sock, len(answer))
         if data != answer:
@@ -132,15 +133,39 @@ class Connections:
 
 def plan_of(row: Row) -> Plan:
     """Call the function that the row names, `module:function`."""
-    module, _, function = row.plan.partition(":")
-    plan: Plan = getattr(importlib.import_module(module), function)(row)
+    plan: Plan = named(row.plan)(row)
     return plan
+
+
+def named(text: str) -> Callable[..., Any]:
+    """Find a function by `module:function`."""
+    module, _, function = text.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def add_late(plan: Plan, job: Job, connections: Connections) -> dict[str, float]:
+    """Add subscriptions on a connection of their own, and take them back by closing it."""
+    if not plan.late:
+        return {}
+    broker = Broker(job.pid)
+    (sock,) = connections.open([[]])
+    before = broker.cpu_s()
+    for request, answer in plan.late:
+        sock.sendall(request)
+        connections.read(sock, answer)
+    taken_s = broker.cpu_s() - before
+    sock.sendall(DISCONNECT)
+    while sock.recv(4096):
+        pass
+    return {"add_us": taken_s / plan.late_count * 1e6}
 
 
 def measure_load(row: Row, job: Job, connections: Connections) -> dict[str, Any]:
     plan = plan_of(row)
     connections.open(plan.others)
     subscribers = connections.open(plan.subscribers, clean=plan.clean)
+    added = add_late(plan, job, connections)
     publishers = connections.open([[]] * plan.traffic.publishers)
     for sock in (*publishers, *subscribers):
         sock.setblocking(False)
@@ -165,6 +190,7 @@ def measure_load(row: Row, job: Job, connections: Connections) -> dict[str, Any]
         "broker_cores": cpu_s / seconds,
         "generator_cores": own_s / seconds,
         "other_cores": max(0.0, all_s - cpu_s - own_s) / seconds,
+        **added,
     }
     drained = engine.run(job.stall_s, job.stall_s, publishing=False)
     faults = {
@@ -197,6 +223,8 @@ def measure(job: Job) -> dict[str, Any]:
     try:
         if row.idle:
             return measure_idle(row, job, connections)
+        if row.measure:
+            return dict(named(row.measure)(row, job, connections))
         return measure_load(row, job, connections)
     except TimeoutError:
         return {"failed": f"{connections.ready} connections ready after {job.set_up_s:g} s"}

@@ -27,6 +27,7 @@ from tests.bench.rows import ROWS, Row
 
 STALL_S = 3.0
 SET_UP_S = 20.0
+KNOWN = (OURS, *brokers.PEERS, *brokers.BASELINES)
 FAILURES = 2  # of one broker in one row, before its further rounds are left out
 
 Starter = brokers.Starter
@@ -41,8 +42,8 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
         "--brokers",
         nargs="+",
         metavar="BROKER",
-        default=[OURS, *brokers.PEERS],
-        help=f"some of: {', '.join([OURS, *brokers.PEERS])}",
+        default=[*KNOWN],
+        help=f"some of: {', '.join(KNOWN)}",
     )
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--seconds", type=float, default=1.2, help="length of a measurement")
@@ -53,7 +54,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     known = {row.name for row in ROWS}
     if unknown := [name for name in chosen.rows or () if name not in known]:
         parser.error(f"no row {', '.join(unknown)}; there are {names}")
-    if unknown := [name for name in chosen.brokers if name not in {OURS, *brokers.PEERS}]:
+    if unknown := [name for name in chosen.brokers if name not in KNOWN]:
         parser.error(f"no broker {', '.join(unknown)}")
     if chosen.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -77,6 +78,9 @@ def starters(chosen: argparse.Namespace) -> dict[str, Starter]:
     for name in chosen.brokers:
         if name == OURS:
             found[name] = brokers.start_ours(chosen.ours)
+            continue
+        if name in brokers.BASELINES:
+            found[name] = brokers.BASELINES[name]
             continue
         try:
             prepare(name)
@@ -114,7 +118,16 @@ def measure(start: Starter, row: Row, seconds: float, engine: str | None) -> dic
     try:
         with brokers.running(start) as (port, pid):
             return generate(
-                Job(asdict(row), port, pid, seconds / 3, seconds, STALL_S, SET_UP_S, engine)
+                Job(
+                    asdict(row),
+                    port,
+                    pid,
+                    seconds / 3,
+                    seconds,
+                    STALL_S,
+                    row.set_up_s or SET_UP_S,
+                    engine,
+                )
             )
     except brokers.StartError as error:
         return {"failed": f"not started: {error}"}
@@ -143,6 +156,13 @@ def machine() -> dict[str, Any]:
     }
 
 
+def takes_part(name: str, row: Row) -> bool:
+    """Tell whether a broker is measured in a row."""
+    if name in brokers.BASELINES:
+        return name in row.beside
+    return name == OURS or not row.only_ours
+
+
 def run_rounds(
     rows: Sequence[Row],
     found: dict[str, Starter],
@@ -159,7 +179,7 @@ def run_rounds(
         for row in rows:
             said = []
             for name in order:
-                if row.only_ours and name != OURS:
+                if not takes_part(name, row):
                     continue
                 past = results[name][row.name]
                 if sum("failed" in result for result in past) >= FAILURES:
@@ -179,7 +199,7 @@ def main(given: Sequence[str] | None = None) -> int:
     chosen = arguments(given)
     # An ordinary exit on SIGTERM too, so that no broker is left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    raise_file_limit(2 * max(row.idle for row in ROWS) + 1000)
+    raise_file_limit(max(max(2 * row.idle, row.subscribers) for row in ROWS) + 1000)
     rows = [row for row in ROWS if not chosen.rows or row.name in chosen.rows]
     found = starters(chosen)
     if not found:

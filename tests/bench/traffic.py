@@ -61,6 +61,9 @@ class Plan:
     subscribers: list[list[Exchange]]
     others: list[list[Exchange]] = field(default_factory=list)  # connections that get nothing
     clean: bool = True  # whether the subscribers' sessions end with their connections
+    # Subscriptions that one more connection makes when all others are there, and their number.
+    late: list[Exchange] = field(default_factory=list)
+    late_count: int = 0
 
 
 def varint(number: int) -> bytes:
