@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from plugins.api import Broker, Client
-from plugins.event_log.reader import Query
+from plugins.event_log.reader import Cursor, Query
 from plugins.rest_bridge.access import CLIENT_ID, Access
 from plugins.rest_bridge.live import Hub, Log, Occurrence, Position, Stream
 from plugins.rest_bridge.log_worker import Row
@@ -40,11 +40,12 @@ from plugins.rest_bridge.parameters import (
     read_topic,
 )
 from plugins.rest_bridge.problems import BadParameter, Problem
-from plugins.rest_bridge.shapes import GEOJSON, JSON, Framing
+from plugins.rest_bridge.shapes import GEOJSON, JSON, Framing, whole
 from plugins.rest_bridge.streaming import Streamed
 from protocol.geo import Geo
 from protocol.geometry import FORM_GEOJSON, FORM_TEXT
 from protocol.message import Message
+from protocol.values import value
 
 FIND = frozenset({"from", "to"})
 PLACE = frozenset({"geometry", "relation", "tolerance"})
@@ -55,6 +56,15 @@ BUFFERED_BYTES = 1 << 20  # up to here an answer is sent whole, and knows its ne
 HEARTBEAT_S = 15.0
 RETRY = b"retry: 1000\n\n"
 ORDERS = ("newest", "oldest")
+
+
+@value
+class Piece:
+    """Some events of an answer, joined."""
+
+    shown: bytes
+    count: int
+    last: Cursor | None
 
 
 class Events:
@@ -117,21 +127,25 @@ class Events:
             return Response(media_type=framing.media_type)
         await log.settle_own()
         cursor = None if position is None else await log.resolve(selection, position)
-        rows = self._rows(client, selection.query(cursor, newest_first=newest_first), framing, size)
-        return await self._answer(request, rows, framing, parameters, size)
+        what = selection.query(cursor, newest_first=newest_first)
+        pieces = self._pieces(client, what, framing, size)
+        return await self._answer(request, pieces, framing, parameters, size)
 
-    async def _rows(
+    async def _pieces(
         self, client: Client, what: Query, framing: Framing, size: int | None
-    ) -> AsyncGenerator[list[Row], None]:
+    ) -> AsyncGenerator[Piece, None]:
         log = self._log
-        judged = self._broker.restricts_receiving
+        # What everybody may see need not be looked at here, event by event.
+        between = None if self._broker.restricts_receiving else framing.between
         left = size
-        chunks = log.reader.query(what, framing.kind, judged=judged, rows=size)
+        chunks = log.reader.query(what, framing.kind, between=between, rows=size)
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
+                if between is not None:
+                    yield Piece(chunk.joined, chunk.count, chunk.last)
+                    continue
                 rows = log.judge(client, chunk)[:left]
-                if rows:
-                    yield rows
+                yield _piece(framing, rows)
                 if left is not None:
                     left -= len(rows)
                     if not left:
@@ -140,27 +154,28 @@ class Events:
     async def _answer(
         self,
         request: Request,
-        rows: AsyncGenerator[list[Row], None],
+        pieces: AsyncGenerator[Piece, None],
         framing: Framing,
         parameters: dict[str, str],
         size: int | None,
     ) -> Response:
         """Answer whole, with a link to the next page, or bit by bit if it is long."""
-        first: list[Row] = []
+        first: list[Piece] = []
         buffered = 0
-        async for some in rows:
-            first += some
-            buffered += sum(len(row.shown) for row in some)
+        async for piece in pieces:
+            first.append(piece)
+            buffered += len(piece.shown)
             if buffered >= BUFFERED_BYTES:
                 return Streamed(
-                    _framed(framing, first, rows), self._stall_s, media_type=framing.media_type
+                    _framed(framing, first, pieces), self._stall_s, media_type=framing.media_type
                 )
         headers = {}
-        if first and len(first) == size:
-            query = urlencode(parameters | {"after": str(first[-1].cursor)})
+        last = next((piece.last for piece in reversed(first) if piece.last), None)
+        if last is not None and sum(piece.count for piece in first) == size:
+            query = urlencode(parameters | {"after": str(last)})
             path = request.scope["raw_path"].partition(b"?")[0].decode("ascii")
             headers["Link"] = f'<{path}?{query}>; rel="next"'
-        body = _whole(framing, [row.shown for row in first])
+        body = whole(framing, [piece.shown for piece in first if piece.count])
         return Response(body, headers=headers, media_type=framing.media_type)
 
     # Live
@@ -230,7 +245,7 @@ class Events:
                                 break
             last = found[-1].event_id if found else stream.position
         headers = {"Last-Event-ID": last} if last else {}
-        body = _whole(framing, [event.shown for event in found])
+        body = whole(framing, [event.shown for event in found])
         return Response(body, headers=headers, media_type=framing.media_type)
 
     # DELETE
@@ -249,22 +264,19 @@ class Events:
 
     async def _deleted(
         self, client: Client, selection: Selection, framing: Framing
-    ) -> AsyncGenerator[list[Row], None]:
+    ) -> AsyncGenerator[Piece, None]:
         """Delete chunk by chunk: never much more than the reader has been told of."""
         log = self._log
-        judged = self._broker.restricts_receiving
-        what = selection.query(None, newest_first=False)
-        chunks = log.reader.query(what, framing.kind, judged=True)
+        chunks = log.reader.query(selection.query(None, newest_first=False), framing.kind)
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
-                rows = log.judge(client, chunk) if judged else chunk.rows
+                rows = log.judge(client, chunk)
                 rows = [row for row in rows if await self._may_delete(client, row)]
                 deleted = await log.reader.delete([row.cursor for row in rows])
-                yield [row for row in rows if str(row.cursor) in deleted]
+                yield _piece(framing, [row for row in rows if str(row.cursor) in deleted])
 
     async def _may_delete(self, client: Client, row: Row) -> bool:
         """Whoever may publish an event may delete it."""
-        assert row.subject is not None
         geo = Geo(place=row.subject.place) if row.subject.place is not None else None
         return await self._broker.authorise_publish(
             client, Message(row.subject.topic, b"", geo=geo)
@@ -355,24 +367,22 @@ def _server_sent(event: Occurrence) -> bytes:
     return named + b"data: " + event.shown + b"\n\n"
 
 
-def _whole(framing: Framing, shown: list[bytes]) -> bytes:
-    if not shown and not framing.head.endswith((b"[", b"\n")):
-        return b""
-    tail = framing.tail if shown or framing.tail.strip() else b""
-    return framing.head + framing.between.join(shown) + tail
+def _piece(framing: Framing, rows: list[Row]) -> Piece:
+    shown = framing.between.join([row.shown for row in rows])
+    return Piece(shown, len(rows), rows[-1].cursor if rows else None)
 
 
 async def _framed(
-    framing: Framing, first: list[Row], rest: AsyncGenerator[list[Row], None]
+    framing: Framing, first: list[Piece], rest: AsyncGenerator[Piece, None]
 ) -> AsyncGenerator[bytes, None]:
     between = framing.between
-    empty = not first
-    yield framing.head + between.join([row.shown for row in first])
+    begun = [piece.shown for piece in first if piece.count]
+    empty = not begun
+    yield framing.head + between.join(begun)
     async with contextlib.aclosing(rest):
-        async for rows in rest:
-            if rows:
-                joined = between.join([row.shown for row in rows])
-                yield joined if empty else between + joined
+        async for piece in rest:
+            if piece.count:
+                yield piece.shown if empty else between + piece.shown
                 empty = False
-    if not empty or framing.tail.strip():
+    if not empty or framing.closes:
         yield framing.tail

@@ -108,14 +108,13 @@ class Log:
         return found or position.cursor
 
     def judge(self, client: Client, chunk: Chunk) -> list[Row]:
-        """Leave out what a client may not receive."""
+        """Leave out what a client may not receive; of a chunk that came one by one."""
         if not self._broker.restricts_receiving:
             return chunk.rows
         return [row for row in chunk.rows if self._may_receive(client, row)]
 
     def _may_receive(self, client: Client, row: Row) -> bool:
         subject = row.subject
-        assert subject is not None
         geo = Geo(place=subject.place) if subject.place is not None else None
         message = Message(subject.topic, b"", client_id=subject.client_id, geo=geo)
         return self._broker.authorise_receive(client, message)
@@ -291,12 +290,10 @@ class Stream:
         after = await log_.resolve(self._selection, resume)
         while True:
             what = self._selection.query(after, newest_first=False)
-            judged = self._hub.broker.restricts_receiving
-            chunks = log_.reader.query(what, "json", judged=judged)
+            chunks = log_.reader.query(what, "json")
             async with contextlib.aclosing(chunks):
                 async for chunk in chunks:
-                    if chunk.rows:
-                        after = chunk.rows[-1].cursor
+                    after = chunk.last or after
                     rows = log_.judge(self._client, chunk)
                     self._note_replayed(rows)
                     if rows:

@@ -75,33 +75,39 @@ class LogReader:
         return names
 
     def query(
-        self, what: Query, kind: Kind, *, judged: bool, rows: int | None = None
+        self, what: Query, kind: Kind, *, between: bytes | None = None, rows: int | None = None
     ) -> AsyncGenerator[Chunk, None]:
-        """Give the events of a query, chunk by chunk; `rows` is how many will do."""
-        return self._chunks("open", (what, kind, judged), rows)
+        """Give the events of a query, chunk by chunk.
+
+        Joined by `between` there are exactly `rows` of them, if there are so many; one by
+        one it is up to the caller when it has enough.
+        """
+        return self._chunks("open", between, rows, (kind, what))
 
     def latest(
-        self, by: str, topic_filter: str, since_ms: int, kind: Kind, *, judged: bool
+        self, by: str, topic_filter: str, since_ms: int, kind: Kind, *, between: bytes | None
     ) -> AsyncGenerator[Chunk, None]:
         """Give the newest event with a place of every client or topic."""
-        return self._chunks("open_latest", (by, topic_filter, since_ms, kind, judged), None)
+        return self._chunks("open_latest", between, None, (kind, by, topic_filter, since_ms))
 
     async def _chunks(
-        self, operation: str, arguments: tuple[Any, ...], rows: int | None
+        self, operation: str, between: bytes | None, rows: int | None, arguments: tuple[Any, ...]
     ) -> AsyncGenerator[Chunk, None]:
         worker = await self._least_busy()
         key = next(self._keys)
-        wanted = CHUNK_ROWS if rows is None else min(rows, CHUNK_ROWS)
+        left = CHUNK_ROWS if rows is None else rows
         try:
-            opened = worker.ask(operation, key, *arguments)
+            opened = worker.ask(operation, key, between, *arguments)
             chunk: Chunk
-            _, chunk = await asyncio.gather(opened, worker.ask("next", key, wanted))
+            _, chunk = await asyncio.gather(opened, worker.ask("next", key, min(left, CHUNK_ROWS)))
             while True:
                 self._tell(chunk.faults)
                 yield chunk
-                if chunk.ended:
+                if rows is not None and between is not None:
+                    left -= chunk.count
+                if chunk.ended or not left:
                     return
-                chunk = await worker.ask("next", key, wanted)
+                chunk = await worker.ask("next", key, min(left, CHUNK_ROWS))
         finally:
             worker.tell("close", key)
 

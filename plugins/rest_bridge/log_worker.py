@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from struct import Struct
-from typing import Any, BinaryIO
+from typing import BinaryIO, Literal
 
 from plugins.event_log.reader import Cursor, Event, Query, latest, query, topic_ids
 from plugins.event_log.segments import SegmentError, list_segments, opened, segment_of
@@ -25,7 +25,7 @@ from protocol.values import value
 
 LENGTH = Struct("<I")
 CHUNK_ROWS = 1000
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 256 << 10  # more would hold up the broker while it passes through
 NICENESS = 5  # the broker goes first
 
 
@@ -45,14 +45,17 @@ class Row:
     cursor: Cursor
     digest: str
     shown: bytes
-    subject: Subject | None  # only if it was asked for
+    subject: Subject
 
 
 @value
 class Chunk:
-    """Some events of an answer."""
+    """Some events of an answer: joined as they are shown, or one by one."""
 
+    joined: bytes
     rows: list[Row]
+    count: int
+    last: Cursor | None
     ended: bool
     faults: list[str]  # segments that could not be read
 
@@ -68,46 +71,57 @@ def digest_of_event(event: Event) -> str:
     return digest_of(event.received_ms, event.topic, event.client_id, event.payload)
 
 
+def _subject(event: Event) -> Subject:
+    return Subject(event.topic, event.client_id, event.place)
+
+
 class Worker:
     """Open queries, and the operations on them."""
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
-        self._open: dict[int, tuple[Iterator[Event], Kind, bool]] = {}
+        self._open: dict[int, tuple[Iterator[Event], Kind, bytes | None]] = {}
         self._faults: list[str] = []
 
     def _fault(self, error: SegmentError) -> None:
         self._faults.append(str(error))
 
-    def open(self, key: int, what: Query, kind: Kind, judged: bool) -> None:
-        """Begin a query."""
-        self._open[key] = (query(self._data_dir, what, self._fault), kind, judged)
+    def open(self, key: int, between: bytes | None, kind: Kind, what: Query) -> None:
+        """Begin a query; its events are joined by `between`, or come one by one."""
+        self._open[key] = (query(self._data_dir, what, self._fault), kind, between)
 
     def open_latest(
-        self, key: int, by: Any, topic_filter: str, since_ms: int, kind: Kind, judged: bool
+        self,
+        key: int,
+        between: bytes | None,
+        kind: Kind,
+        by: Literal["client", "topic"],
+        topic_filter: str,
+        since_ms: int,
     ) -> None:
         """Begin with the newest event with a place of every client or topic."""
         found = latest(self._data_dir, by, topic_filter, since_ms, self._fault)
-        self._open[key] = (found, kind, judged)
+        self._open[key] = (found, kind, between)
 
     def next(self, key: int, rows: int) -> Chunk:
         """Give the next events of a query, at most so many."""
-        events, kind, judged = self._open[key]
+        events, kind, between = self._open[key]
+        shown: list[bytes] = []
         found: list[Row] = []
+        last = None
         size = 0
-        ended = True
         for event in islice(events, rows):
-            subject = Subject(event.topic, event.client_id, event.place) if judged else None
-            shown = shape_event(event, kind)
-            found.append(Row(event.cursor, digest_of_event(event), shown, subject))
-            size += len(shown)
+            last = event.cursor
+            shown.append(shape_event(event, kind))
+            if between is None:
+                found.append(Row(last, digest_of_event(event), shown[-1], _subject(event)))
+            size += len(shown[-1])
             if size >= CHUNK_BYTES:
-                ended = False
                 break
-        else:
-            ended = len(found) < rows
+        ended = len(shown) < rows and size < CHUNK_BYTES
+        joined = b"" if between is None else between.join(shown)
         faults, self._faults = self._faults, []
-        return Chunk(found, ended, faults)
+        return Chunk(joined, found, len(shown), last, ended, faults)
 
     def close(self, key: int) -> None:
         """End a query."""

@@ -48,10 +48,11 @@ class Framing:
     head: bytes
     between: bytes
     tail: bytes
+    closes: bool = False  # the tail stands there even if there are no events
 
 
-GEOJSON = Framing("application/geo+json", "json", FEATURES, b",\n", b"]}\n")
-JSON = Framing("application/json", "json", b"[", b",\n", b"]\n")
+GEOJSON = Framing("application/geo+json", "json", FEATURES, b",\n", b"]}\n", closes=True)
+JSON = Framing("application/json", "json", b"[", b",\n", b"]\n", closes=True)
 LINES = Framing("application/x-ndjson", "json", b"", b"\n", b"\n")
 CSV = Framing(
     "text/csv; charset=utf-8; header=present",
@@ -60,6 +61,12 @@ CSV = Framing(
     b"\r\n",
     b"\r\n",
 )
+
+
+def whole(framing: Framing, shown: list[bytes]) -> bytes:
+    """Make an answer of events that are all there."""
+    tail = framing.tail if shown or framing.closes else b""
+    return framing.head + framing.between.join(shown) + tail
 
 
 def shape_event(event: Event, kind: Kind) -> bytes:

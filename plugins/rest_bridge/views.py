@@ -34,7 +34,7 @@ from plugins.rest_bridge.parameters import (
     read_parameters,
 )
 from plugins.rest_bridge.problems import Problem
-from plugins.rest_bridge.shapes import GEOJSON, shape_place
+from plugins.rest_bridge.shapes import GEOJSON, shape_place, whole
 from plugins.rest_bridge.streaming import Streamed
 from protocol.geometry import Place
 from protocol.message import Message
@@ -109,14 +109,15 @@ class Views:
         await self._access.may_see(client, SubscribeRequest(topic_filter, 0))
         log = self._log
         await log.settle_own()
-        judged = self._broker.restricts_receiving
-        chunks = log.reader.latest(by, topic_filter, since_ms, framing.kind, judged=judged)
-        rows: list[bytes] = []
+        between = None if self._broker.restricts_receiving else framing.between
+        chunks = log.reader.latest(by, topic_filter, since_ms, framing.kind, between=between)
+        shown: list[bytes] = []
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
-                rows += [row.shown for row in log.judge(client, chunk)]
-        body = framing.head + framing.between.join(rows) + framing.tail
-        return Response(body, media_type=framing.media_type)
+                if chunk.joined:
+                    shown.append(chunk.joined)
+                shown += [row.shown for row in log.judge(client, chunk)]
+        return Response(whole(framing, shown), media_type=framing.media_type)
 
     async def topics(self, request: Request) -> Response:
         """List topics of the log."""

@@ -109,6 +109,7 @@ async def test_resuming_under_load_misses_nothing(bridge, topic):
     path = f"/rest/publish/{topic}"
     count = 3000
     seen: list[int] = []
+    listening = asyncio.Event()
 
     async def publish():
         async with geomqtt.Client(bridge.broker.host, bridge.broker.port) as client:
@@ -122,6 +123,7 @@ async def test_resuming_under_load_misses_nothing(bridge, topic):
         last = ""
         while not seen or seen[-1] < count:
             async with watching(bridge, path, last=last) as events:
+                listening.set()
                 for _ in range(211):
                     if seen and seen[-1] == count:
                         break
@@ -129,9 +131,7 @@ async def test_resuming_under_load_misses_nothing(bridge, topic):
                     seen.append(int(payload(event)))
 
     reading = asyncio.create_task(read())
-    # The first stream must be open before the first event.
-    while bridge.get("/rest/status").json()["live_streams"] == 0:
-        await asyncio.sleep(0.01)
+    await listening.wait()
     await publish()
     async with asyncio.timeout(60):
         await reading
