@@ -24,7 +24,7 @@ def check_topic(topic: str, max_levels: int = MAX_LEVELS) -> None:
 
 def is_reserved(topic: str) -> bool:
     """Tell whether a topic is the broker's own: clients may not publish there."""
-    return topic.startswith(("$SYS/", SHARE_PREFIX)) or topic == "$SYS"
+    return topic.startswith(("$SYS/", "$/SYS/", SHARE_PREFIX)) or topic == "$SYS"
 
 
 def check_filter(topic_filter: str, max_levels: int = MAX_LEVELS) -> None:
