@@ -21,6 +21,7 @@ from urllib.parse import quote
 import paho.mqtt.client as paho
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -78,9 +79,9 @@ class Page:
         return self.find(selector).text
 
     def until(self, condition: Callable[[], Any], seconds: float = WAIT_S) -> Any:
-        return WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(
-            lambda _: condition(), f"at the end: {self.texts('#status, #toast')}"
-        )
+        # Lists are made anew while one looks at them.
+        ignored = [StaleElementReferenceException]
+        return WebDriverWait(self.driver, seconds, 0.05, ignored).until(lambda _: condition())
 
     @property
     def status(self) -> str:

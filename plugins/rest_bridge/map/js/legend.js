@@ -11,6 +11,7 @@ const MOST_ROWS = 12;
 export class Legend extends EventTarget {
   #rows = byId("legend-rows");
   #choice = byId("colour-by");
+  #buttons = new Map(); // group -> row
 
   constructor(sources) {
     super();
@@ -82,22 +83,29 @@ export class Legend extends EventTarget {
       const group = groupOf(event.topic);
       counts.set(group, (counts.get(group) ?? 0) + 1);
     }
-    const groups = [...counts].sort(([a], [b]) => a.localeCompare(b));
-    const rows = groups.slice(0, MOST_ROWS).map(([group, number]) => {
-      const dot = make("span", { class: "dot", "aria-hidden": "true" });
-      dot.style.background = groupColour(group);
-      return make(
-        "button",
-        { type: "button", class: "row", "aria-pressed": String(!isHidden(group)), "data-group": group },
-        dot,
-        make("span", { class: "topic" }, group),
-        make("span", { class: "number" }, count(number)),
-      );
-    });
+    const groups = [...counts.keys()].sort((a, b) => a.localeCompare(b));
+    const shown = groups.slice(0, MOST_ROWS);
+    // The rows stay the same elements: one that is replaced while it is pressed is not clicked.
+    this.#buttons = new Map(shown.map((group) => [group, this.#buttons.get(group) ?? this.#row(group)]));
+    for (const [group, row] of this.#buttons) {
+      row.setAttribute("aria-pressed", String(!isHidden(group)));
+      row.firstChild.style.background = groupColour(group);
+      row.lastChild.textContent = count(counts.get(group));
+    }
+    const rows = [...this.#buttons.values()];
     if (groups.length > MOST_ROWS) rows.push(make("p", { class: "quiet" }, `and ${groups.length - MOST_ROWS} more`));
     if (!groups.length) rows.push(make("p", { class: "quiet" }, "Nothing in view yet."));
-    const focused = this.#rows.contains(document.activeElement) ? document.activeElement.dataset.group : null;
-    this.#rows.replaceChildren(...rows);
-    if (focused !== null) rows.find((row) => row.dataset.group === focused)?.focus({ preventScroll: true });
+    const same = rows.length === this.#rows.children.length && rows.every((row, i) => row === this.#rows.children[i]);
+    if (!same) this.#rows.replaceChildren(...rows);
+  }
+
+  #row(group) {
+    return make(
+      "button",
+      { type: "button", class: "row", "data-group": group },
+      make("span", { class: "dot", "aria-hidden": "true" }),
+      make("span", { class: "topic" }, group),
+      make("span", { class: "number" }),
+    );
   }
 }

@@ -1,7 +1,7 @@
 // What happens inside the shape that was drawn: the broker filters, this counts and lists.
 
 import { findEvents } from "./api.js";
-import { byId, make } from "./dom.js";
+import { byId } from "./dom.js";
 import { count, metres, quantity } from "./format.js";
 import { EventList } from "./event_list.js";
 import { shapeToText } from "./shapes.js";
@@ -83,7 +83,7 @@ export class Watching {
       this.#tell();
       this.#list.show(this.#events);
     } catch (problem) {
-      if (problem.name !== "AbortError") byId("watch-count").textContent = problem.message;
+      if (problem.name !== "AbortError") this.#say("", problem.message);
     }
   }
 
@@ -99,15 +99,18 @@ export class Watching {
   #tell() {
     const now = Date.now();
     this.#arrivals = this.#arrivals.filter((each) => now - each < RATE_MS);
-    const box = byId("watch-count");
-    box.dataset.status = this.#stream.status;
+    byId("watch-count").dataset.status = this.#stream.status;
     if (this.#stream.status === "refused") {
-      box.replaceChildren(this.#stream.reason);
+      this.#say("", this.#stream.reason);
       return;
     }
     const inside = state.mode === "live" ? "since you drew it" : `in these ${this.#history.spanText}`;
     const rate = state.mode === "live" ? `, ${quantity(this.#arrivals.length / (RATE_MS / 1000))} a second` : "";
-    const word = this.#total === 1 ? " event inside" : " events inside";
-    box.replaceChildren(make("strong", { id: "watch-total" }, count(this.#total)), `${word} ${inside}${rate}`);
+    this.#say(count(this.#total), `${this.#total === 1 ? "event" : "events"} inside ${inside}${rate}`);
+  }
+
+  #say(total, text) {
+    byId("watch-total").textContent = total;
+    byId("watch-text").textContent = text;
   }
 }
