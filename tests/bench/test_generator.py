@@ -319,7 +319,9 @@ def test_a_bar_is_judged_by_the_medians(
 
 def test_every_bar_names_a_row() -> None:
     named = {bar.row for bar in BARS} | {bar.than_row for bar in BARS if bar.than_row}
-    assert named == {row.name for row in ROWS}
+    assert named <= {row.name for row in ROWS}
+    # Of the geo rows some are there to be seen beside the others.
+    assert {row.name for row in ROWS if row.fences == 0 and row.name != "geo-0"} <= named
 
 
 def test_the_report_names_what_failed() -> None:
