@@ -61,26 +61,35 @@ register_url_convertor("topic", TopicConvertor())
 
 
 def make_app(
-    publish: Events, geopublish: Events, views: Views, cors_origins: list[str], map_policy: str
+    publish: Events,
+    geopublish: Events,
+    views: Views,
+    count: Callable[[str], None],
+    cors_origins: list[str],
+    map_policy: str,
 ) -> ASGIApp:
     """Put everything in its place."""
+
+    def route(path: str, endpoints: Mapping[str, Endpoint]) -> Route:
+        return _route(path, endpoints, count)
+
     routes: list[BaseRoute] = [
         *(
-            _route(
+            route(
                 f"{events.prefix}{{topic:topic}}",
                 {"GET": events.get, "PUT": events.put, "DELETE": events.delete},
             )
             for events in (publish, geopublish)
         ),
-        _route("/rest/clients", {"GET": views.clients}),
-        _route("/rest/fences", {"GET": views.fences}),
-        _route("/rest/latest/{topic:topic}", {"GET": views.latest}),
-        _route("/rest/topics/{topic:topic}", {"GET": views.topics}),
-        _route("/rest/status", {"GET": views.status}),
-        _route("/rest/map", {"GET": views.map_settings}),
-        _route("/metrics", {"GET": views.metrics}),
-        _route("/health", {"GET": views.health}),
-        _route("/openapi.json", {"GET": _openapi}),
+        route("/rest/clients", {"GET": views.clients}),
+        route("/rest/fences", {"GET": views.fences}),
+        route("/rest/latest/{topic:topic}", {"GET": views.latest}),
+        route("/rest/topics/{topic:topic}", {"GET": views.topics}),
+        route("/rest/status", {"GET": views.status}),
+        route("/rest/map", {"GET": views.map_settings}),
+        route("/metrics", {"GET": views.metrics}),
+        route("/health", {"GET": views.health}),
+        route("/openapi.json", {"GET": _openapi}),
         Mount("/api", StaticFiles(directory=PAGES, html=True)),
         Mount("/leaflet", StaticFiles(directory=leaflet.BASE_DIR)),
         Mount("/", StaticFiles(directory=MAP, html=True, check_dir=False)),
@@ -103,11 +112,12 @@ def make_app(
     return app
 
 
-def _route(path: str, endpoints: Mapping[str, Endpoint]) -> Route:
+def _route(path: str, endpoints: Mapping[str, Endpoint], count: Callable[[str], None]) -> Route:
     allow = {"Allow": ", ".join([*endpoints, "HEAD", "OPTIONS"])}
 
     async def answer(request: Request) -> Response:
         method = request.method
+        count("rest_requests")
         if method == "OPTIONS":
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=allow)
         endpoint = endpoints.get("GET" if method == "HEAD" else method)
@@ -117,6 +127,7 @@ def _route(path: str, endpoints: Mapping[str, Endpoint]) -> Route:
         try:
             return await endpoint(request)
         except Problem as problem:
+            count("rest_problems")
             return problem_response(problem)
         except LogFault as fault:
             log.warning("%s %s: %s", method, request.url.path[:100], fault)

@@ -234,15 +234,8 @@ class Events:
         if framing.kind != "json":
             raise Problem(HTTPStatus.NOT_ACCEPTABLE, "a long poll answers in JSON", "Accept")
         self._check_room(position)
-        found: list[Occurrence] = []
         with self._hub.open(selection, client, position) as stream:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    async with contextlib.aclosing(stream.events()) as batches:
-                        async for batch in batches:
-                            found = batch[:size]
-                            if found:
-                                break
+            found = (await _first(stream, wait_s))[:size]
             last = found[-1].event_id if found else stream.position
         headers = {"Last-Event-ID": last} if last else {}
         body = whole(framing, [event.shown for event in found])
@@ -360,6 +353,29 @@ async def _beating(stream: Stream) -> AsyncGenerator[list[Occurrence] | None, No
             coming.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await coming
+
+
+async def _first(stream: Stream, wait_s: float) -> list[Occurrence]:
+    """Wait for the first events; the time that reading the log takes does not count."""
+
+    async def wait() -> list[Occurrence]:
+        async with contextlib.aclosing(stream.events()) as batches:
+            async for batch in batches:
+                if batch:
+                    return batch
+        return []
+
+    waiting = asyncio.create_task(wait(), name="long poll")
+    caught_up = asyncio.create_task(stream.caught_up.wait(), name="long poll of the log")
+    try:
+        await asyncio.wait((waiting, caught_up), return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait((waiting,), timeout=wait_s)
+        return waiting.result() if done else []
+    finally:
+        for task in (waiting, caught_up):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 def _server_sent(event: Occurrence) -> bytes:

@@ -41,6 +41,7 @@ log = logging.getLogger("geomqtt.rest")
 
 QUEUED_MESSAGES = 10_000
 QUEUED_BYTES = 8 << 20
+BATCH_BYTES = 256 << 10
 SETTLE_S = 30.0  # how long the log may take to write what it was given
 REFRESH_S = 1.0  # how old the known end of the log may be
 SHOWN_KEPT = 1024
@@ -209,6 +210,7 @@ class Stream:
         self._queue: deque[Message | Cursor] = deque()
         self._queued_bytes = 0
         self._wake = asyncio.Event()
+        self.caught_up = asyncio.Event()  # what the log had has been read
         self._resume = resume
         self._replaying = resume is not None
         self._missed = False  # the queue was given up while the log was read
@@ -220,6 +222,8 @@ class Stream:
         self._ordinals: Counter[str] = Counter()  # of events sent since the base
         self._awaited: Counter[str] = Counter()  # in the queue, while the log is read
         self._replayed: Counter[str] = Counter()  # in the queue, and read from the log
+        if resume is None:
+            self.caught_up.set()
         self._subscription = hub.broker.subscribe(selection.live_filter, self._put, client)
 
     @property
@@ -304,6 +308,7 @@ class Stream:
             await log_.settled()
         self._base = after
         self._replaying = False
+        self.caught_up.set()
 
     def _note_replayed(self, rows: list[Row]) -> None:
         for row in rows:
@@ -311,8 +316,9 @@ class Stream:
                 self._replayed[row.digest] += 1
 
     def _drain(self) -> list[Occurrence]:
-        batch = []
-        while self._queue:
+        batch: list[Occurrence] = []
+        size = 0
+        while self._queue and size < BATCH_BYTES:
             item = self._queue.popleft()
             if isinstance(item, Cursor):
                 if _order(item) > _order(self._base):
@@ -322,6 +328,7 @@ class Stream:
             self._queued_bytes -= len(item.payload)
             if self._hub.log is None:
                 batch.append(Occurrence("", self._hub.shown(item)))
+                size += len(batch[-1].shown)
                 continue
             digest = _digest(item)
             if self._replayed[digest] > 0:
@@ -330,7 +337,9 @@ class Stream:
             self._ordinals[digest] += 1
             event_id = f"{self._base}~{digest}.{self._ordinals[digest]}"
             batch.append(Occurrence(event_id, with_id(self._hub.shown(item), event_id)))
-        self._forget_replay()
+            size += len(batch[-1].shown)
+        if not self._queue:
+            self._forget_replay()
         return batch
 
 

@@ -126,7 +126,12 @@ class RestBridge(Plugin):
         map_settings = msgspec.to_builtins(settings.map)
         views = Views(broker, access, hub, settings.stall_s, map_settings)
         app = make_app(
-            publish, geopublish, views, settings.cors_origins, _policy(settings.map.tile_url)
+            publish,
+            geopublish,
+            views,
+            broker.count,
+            settings.cors_origins,
+            _policy(settings.map.tile_url),
         )
         # Its complaints about requests that are no HTTP are of no use to an operator.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

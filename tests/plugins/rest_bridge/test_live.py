@@ -185,9 +185,12 @@ async def test_a_long_poll_waits_for_the_next_event(bridge, topic):
         answer = await client.get(path, params={"wait": "20", "after": last})
         assert [payload(event) for event in answer.json()] == ["2", "3"]
         last = answer.headers["last-event-id"]
-        answer = await client.get(path, params={"wait": "0.2", "after": last})
-    assert answer.json() == []
-    assert answer.headers["last-event-id"]
+        answer = await client.get(path, params={"wait": "0.1", "after": last})
+        assert answer.json() == []
+        last = answer.headers["last-event-id"]
+        bridge.put(path, "4")
+        answer = await client.get(path, params={"wait": "0", "after": last})
+        assert [payload(event) for event in answer.json()] == ["4"]
 
 
 async def test_a_stream_needs_no_log(start_bridge):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import httpx
+import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -82,6 +83,21 @@ def test_status_and_metrics_count_the_same(bridge, topic):
     assert logged == status["counts"]["event_log_events_total"]
     assert metrics["geomqtt_retained_messages"] > 0
     assert metrics["geomqtt_uptime_s"] > 0
+
+
+def test_a_reader_of_the_log_that_is_killed_is_replaced(bridge, topic):
+    bridge.put(f"/rest/publish/{topic}", "x")
+    bridge.found(f"/rest/publish/{topic}", 1)
+    children = psutil.Process(bridge.broker.process.pid).children()
+    readers = [each for each in children if "log_worker" in " ".join(each.cmdline())]
+    assert readers
+    for each in readers:
+        each.kill()
+        each.wait(20)
+    answers = [bridge.get(f"/rest/publish/{topic}").status_code for _ in range(5)]
+    assert set(answers) <= {200, 503}
+    assert answers[-1] == 200
+    bridge.found(f"/rest/publish/{topic}", 1)
 
 
 def test_the_broker_is_healthy(bridge):
