@@ -499,7 +499,7 @@ class Broker:
     def authorise_receive(self, client: Client, message: Message) -> bool:
         """Ask all plugins."""
         hooks = self.hooks
-        verdict = hooks.decide(hooks.authorise_receive, "authorise_receive", client, message)
+        verdict = hooks.decide_now(hooks.authorise_receive, "authorise_receive", client, message)
         return verdict is not False
 
     def subscribe(

@@ -13,7 +13,9 @@ from typing import Any
 
 from broker.counters import Counters
 from plugins.api import Accepted, Client, Plugin, Verdict
+from protocol.errors import BadTopic
 from protocol.message import Message
+from protocol.topics import check_topic
 
 log = logging.getLogger("geomqtt.plugins")
 
@@ -61,6 +63,18 @@ class Hooks:
                 return self._checked(plugin, name, verdict)
         return None
 
+    def decide_now(self, plugins: tuple[Plugin, ...], name: str, *args: Any) -> bool | None:
+        """Ask in order until somebody has an opinion; whoever wants to wait has said no."""
+        for plugin in plugins:
+            try:
+                verdict = self._timed(plugin, name, *args)
+            except Exception:
+                self._failed(plugin, name)
+                return False
+            if verdict is not None:
+                return self._checked(plugin, name, verdict)
+        return None
+
     async def _wait(
         self,
         plugin: Plugin,
@@ -89,9 +103,14 @@ class Hooks:
     def _checked(self, plugin: Plugin, name: str, verdict: Any) -> bool:
         if isinstance(verdict, bool):
             return verdict
-        log.error("plugin %s: %s answered %r, not a bool", _name(plugin), name, type(verdict))
-        self._counters.other["plugin_errors"] += 1
+        if inspect.iscoroutine(verdict):
+            verdict.close()
+        self._nonsense(plugin, name, f"{type(verdict)}, not a bool")
         return False
+
+    def _nonsense(self, plugin: Plugin, name: str, what: str) -> None:
+        log.error("plugin %s: %s answered %s", _name(plugin), name, what)
+        self._counters.other["plugin_errors"] += 1
 
     def may_publish_all(self, client: Client, topic: str) -> bool:
         """Tell whether every message of a client on a topic is allowed until the next reload."""
@@ -128,10 +147,11 @@ class Hooks:
                 continue
             if changed is None:
                 return None
-            if isinstance(changed, Message):
-                current = changed
+            fault = _fault(changed, current)
+            if fault:
+                self._nonsense(plugin, "on_publish", fault)
             else:
-                self._checked(plugin, "on_publish", changed)
+                current = changed
         return current
 
     def tell(self, plugins: tuple[Plugin, ...], name: str, *args: Any) -> None:
@@ -159,6 +179,24 @@ class Hooks:
     def _failed(self, plugin: Plugin, name: str) -> None:
         self._counters.other["plugin_errors"] += 1
         log.exception("plugin %s: %s failed", _name(plugin), name)
+
+
+def _fault(changed: Any, message: Message) -> str:
+    """Say why a message from a plugin cannot be routed; "" if it can."""
+    if not isinstance(changed, Message):
+        return f"{type(changed)}, not a message"
+    if changed.topic != message.topic:
+        if not isinstance(changed.topic, str):
+            return f"a topic that is {type(changed.topic)}"
+        try:
+            check_topic(changed.topic)
+        except BadTopic as error:
+            return f"a bad topic: {error}"
+        if len(changed.topic.encode(errors="surrogatepass")) > 0xFFFF:
+            return "a topic longer than MQTT can say"
+    if not isinstance(changed.payload, bytes):
+        return f"a payload that is {type(changed.payload)}"
+    return "" if changed.qos in (0, 1, 2) else f"quality of service {changed.qos!r}"
 
 
 def _name(plugin: Plugin) -> str:

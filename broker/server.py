@@ -7,7 +7,6 @@ stop:  no more connections -> deliveries finish -> commit -> close -> plugins ->
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -217,12 +216,13 @@ class Server:
             server.close()
         for ticker in self._tickers:
             ticker.cancel()
-        deadline = time.monotonic() + self.config.stop_timeout_s
+        timeout_s = self.config.stop_timeout_s
+        deadline = time.monotonic() + timeout_s
         # Deliveries under way may still be acknowledged; an idle broker stops at once.
         while time.monotonic() < deadline and any(
             link.session is not None and link.session.in_flight for link in broker.links
         ):
-            if time.monotonic() > deadline - self.config.stop_timeout_s + 1:
+            if time.monotonic() > deadline - timeout_s + 1:
                 break
             await asyncio.sleep(0.01)
         for link in broker.links:
@@ -235,11 +235,19 @@ class Server:
         for link in list(broker.links):
             link.transport.abort()
         for plugin in reversed(self._plugins):
-            with contextlib.suppress(Exception):
-                await plugin.stop()
+            await self._stop(plugin, max(deadline - time.monotonic(), timeout_s / 2))
         broker.store_locations()
         broker.store.commit()
         broker.store.close()
+
+    async def _stop(self, plugin: Plugin, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await plugin.stop()
+        except TimeoutError:
+            log.error("plugin %s: stop took over %.1f s", type(plugin).__qualname__, timeout_s)
+        except Exception:
+            log.exception("plugin %s: stop failed", type(plugin).__qualname__)
 
 
 def _why_not(settings: Listener, error: OSError) -> str:
