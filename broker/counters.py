@@ -55,6 +55,16 @@ class Counters:
     publish_sent: int
     store_errors: int
 
+    def count_publishes(
+        self, received: int, received_bytes: int, sent: int, sent_bytes: int
+    ) -> None:
+        """Count PUBLISH packets that came in together, and what went out for them."""
+        self.publish_received += received
+        self.packets_received += received
+        self.publish_bytes_received += received_bytes
+        self.publish_sent += sent
+        self.publish_bytes_sent += sent_bytes
+
     def snapshot(self) -> dict[str, int]:
         """Give all counts by name."""
         counts = {name: getattr(self, name) for name in self.__slots__ if name not in _TABLES}

@@ -1,10 +1,11 @@
 """The fast lane: the commonest traffic, forwarded as the bytes it came in.
 
-Three kinds of frames pass here, each in runs, when nothing else could care:
+Four kinds of frames pass here, each in runs, when nothing else could care:
 
     30  PUBLISH, QoS 0      runs with the same header go out in one piece
     32  PUBLISH, QoS 1      to clean sessions with room in their window
     40  PUBACK              for a message that the lane forwarded
+    F6  GEOPUBLISH          of a point: see geolane.py
 
 Nothing else could care when the topic's route is known and holds plain subscribers only,
 nothing is retained, and no plugin must be asked, or all that are have settled it for this
@@ -18,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.delivery import Delivery
+from broker.geolane import forward_geo
 from plugins.api import FrameRun
 from protocol.message import Message
 
@@ -40,6 +42,8 @@ def forward(link: Link, buffer: bytes, offset: int) -> int:
             end = _forward_qos1(link, buffer, offset)
         elif first == 0x40:
             end = _take_pubacks(link, buffer, offset)
+        elif first == 0xF6:
+            end = forward_geo(link, buffer, offset)
         else:
             return offset
         if end == offset:
@@ -181,12 +185,7 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
 def _count(link: Link, frames: bytes, received: int, sent: int, sent_bytes: int) -> None:
     """Count what the lane has forwarded, and show it to plugins."""
     broker = link.broker
-    counters = broker.counters
-    counters.publish_received += received
-    counters.packets_received += received
-    counters.publish_bytes_received += len(frames)
-    counters.publish_sent += sent
-    counters.publish_bytes_sent += sent_bytes
+    broker.counters.count_publishes(received, len(frames), sent, sent_bytes)
     if broker.hooks.on_accepted and link.client is not None:
         broker.accepted(FrameRun(link.client.client_id, broker.read_ms, frames, received))
 

@@ -98,6 +98,8 @@ class Router:
         # The fast lane's view: topics whose messages go to these sessions and concern
         # nobody else. Keyed by the bytes of the topic as they stand in a frame.
         self.fast_routes: dict[bytes, tuple[tuple[Session, int], ...]] = {}
+        # The same for geo events: topics on which geo subscriptions are all there is.
+        self.geo_routes: dict[bytes, tuple[FenceIndex[GeoSubscription], ...]] = {}
         self._orders = 0
         self.subscriptions = 0
 
@@ -173,11 +175,13 @@ class Router:
         else:
             self._routes.pop(topic_filter, None)
             self.fast_routes.pop(topic_filter.encode(), None)
+            self.geo_routes.pop(topic_filter.encode(), None)
 
     def forget_all(self) -> None:
         """Drop all kept routes."""
         self._routes.clear()
         self.fast_routes.clear()
+        self.geo_routes.clear()
 
     def find(self, topic: str) -> Route:
         """Give the route of a topic, from memory if it is there."""
@@ -186,11 +190,12 @@ class Router:
             if len(self._routes) >= ROUTES_KEPT:
                 self.forget_all()
             route = self._routes[topic] = self._build(topic)
-            if (
-                not route.groups
-                and not route.place_matters
-                and not topic.startswith("$")
-                and all(session.takes_frames for session, _ in route.plain)
+            if topic.startswith("$") or route.groups:
+                return route
+            if route.fences and not route.plain and not self._broker.hooks.authorise_receive:
+                self.geo_routes[topic.encode()] = route.fences
+            elif not route.place_matters and all(
+                session.takes_frames for session, _ in route.plain
             ):
                 receivers = self._settled(topic, route.plain)
                 if receivers is not None:
@@ -248,17 +253,30 @@ class Router:
             self._deliver_to_group(group, message)
 
     def _route_by_place(self, message: Message, route: Route) -> None:
-        """Deliver where place and time decide: to each client once, in the form it asked for."""
+        """Deliver where place and time decide."""
         probe = self.probe(message)
-        matching: dict[Session, list[GeoSubscription]] = {}
+        found: list[GeoSubscription] = []
         for fences in route.fences:
-            for subscription in fences.match(probe):
-                session = subscription.session
-                if session in matching:
-                    matching[session].append(subscription)
-                else:
-                    matching[session] = [subscription]
-        granted = dict(route.plain)
+            found += fences.match(probe)
+        self.deliver_found(message, probe, found, route.plain)
+        for group in route.groups:
+            self._deliver_to_group(group, message)
+
+    def deliver_found(
+        self, message: Message, probe: Probe, found: list[GeoSubscription], plain: Receivers
+    ) -> None:
+        """Deliver to each client once: to those whose geo subscriptions match, and to plain ones.
+
+        Each gets the highest QoS that was granted, in the form it asked for.
+        """
+        matching: dict[Session, list[GeoSubscription]] = {}
+        for subscription in found:
+            session = subscription.session
+            if session in matching:
+                matching[session].append(subscription)
+            else:
+                matching[session] = [subscription]
+        granted = dict(plain)
         checked = self._broker.hooks.authorise_receive
         guarded = message.geo is not None and message.geo.fence is not None
         # One encoded delivery per QoS and form, whoever gets it.
@@ -272,16 +290,15 @@ class Router:
             if len(geo) == 1 and session not in granted:
                 qos, form = geo[0].qos, geo[0].form
             else:
-                plain = granted.get(session)
-                qos = max([each.qos for each in geo] + ([plain] if plain is not None else []))
-                form = choose(geo, plain=plain is not None)
+                plain_qos = granted.get(session)
+                asked = [each.qos for each in geo]
+                qos = max(asked if plain_qos is None else [*asked, plain_qos])
+                form = choose(geo, plain=plain_qos is not None)
             qos = min(message.qos, qos)
             delivery = deliveries.get((qos, form.key))
             if delivery is None:
                 delivery = deliveries[qos, form.key] = Delivery(message, qos, form=form)
             session.deliver(delivery)
-        for group in route.groups:
-            self._deliver_to_group(group, message)
 
     def _deliver_to_group(self, group: Group, message: Message) -> None:
         """Deliver to one member that passes every test."""

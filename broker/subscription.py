@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.forms import form_of
+from broker.forms import AS_PUBLISHED, form_of
 from protocol.conditions import Conditions, from_text
 from protocol.conditions import from_entry as conditions_from_entry
 from protocol.envelope import GeoEntry, entry_from_identity
@@ -58,7 +58,7 @@ class Subscription:
 class GeoSubscription(Subscription):
     """A subscription with spatial or temporal conditions."""
 
-    __slots__ = ("form", "geo")
+    __slots__ = ("as_published", "form", "geo")
 
     def __init__(
         self,
@@ -72,6 +72,7 @@ class GeoSubscription(Subscription):
         super().__init__(session, key, topic_filter, qos, group)
         self.geo = geo
         self.form = form_of(geo)
+        self.as_published = geo.envelope and geo.deliver == AS_PUBLISHED
 
     @property
     def here(self) -> Place | None:

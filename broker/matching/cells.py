@@ -9,14 +9,14 @@ first falls into that cell, and remembered:
     (gone)  the cell lies in the fence's box, but not in the fence
 
 A fence that stands *alone* is all its owner asks: inside means matched (`sure`), and at the
-edge one call of a prepared predicate decides (`exact`). A cell that many points visit and
+edge one call of `intersects_xy` decides (`exact`). A cell that many points visit and
 that has edges is split into four, again and again: where things happen, few tests remain,
 and where nothing happens a cell is a list of fences and no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum, auto
 from math import floor, log2
 from typing import Generic, TypeVar
@@ -29,16 +29,8 @@ from protocol.relations import CONTAINS, COVERS, INTERSECTS, spatial
 
 T = TypeVar("T")
 
-Predicate = Callable[[Geometry, float, float], bool]
-
-# The relations that follow from a cell lying in the fence's interior, and what decides
-# them for a point at its border. The functions behind shapely.intersects_xy and
-# shapely.contains_xy: those spend as long on their arguments as on the answer.
-_PREDICATES: dict[int, Predicate] = {
-    COVERS: lib.intersects_xy,
-    INTERSECTS: lib.intersects_xy,
-    CONTAINS: lib.contains_xy,
-}
+SETTLED = (COVERS, CONTAINS, INTERSECTS)  # by a cell that lies in the fence's interior
+EXACT = (COVERS, INTERSECTS)  # for a point, by shapely.intersects_xy
 
 CELLS_ACROSS = 8  # a fence is between half of this and as many cells wide
 MAX_LEVEL = 20  # squares of about 38 m
@@ -87,8 +79,7 @@ class Cell(Generic[T]):
         # What holds for the whole parent holds for each of its quarters.
         self.sure: list[T] = list(parent.sure) if parent is not None else []
         self.inside: list[T] = list(parent.inside) if parent is not None else []
-        # predicate(geometry, x, y) decides
-        self.exact: list[tuple[Predicate, Geometry, T]] = []
+        self.exact: list[tuple[Geometry, T]] = []  # intersects_xy(geometry, x, y) decides
         self.edge: list[T] = []
         self._learn(fences if parent is None else parent.across, corners)
 
@@ -101,8 +92,7 @@ class Cell(Generic[T]):
         at_seam = west < -179.999 or east > 179.999
         for fence in fences:
             place = fence.place
-            predicate = _PREDICATES.get(fence.relation)
-            if predicate is None or place.is_point:
+            if fence.relation not in SETTLED or place.is_point:
                 self.across.append(fence)
                 self.edge.append(fence.item)
                 continue
@@ -114,8 +104,8 @@ class Cell(Generic[T]):
                 (self.sure if fence.alone else self.inside).append(fence.item)
             elif verdict is Lies.ACROSS:
                 self.across.append(fence)
-                if fence.alone and place.bounds[2] < 180:
-                    self.exact.append((predicate, place.geometry, fence.item))
+                if fence.alone and fence.relation in EXACT and place.bounds[2] < 180:
+                    self.exact.append((place.geometry, fence.item))
                 else:
                     self.edge.append(fence.item)
 

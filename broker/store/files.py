@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import IO
 
 from broker.store import StoreError
+from broker.store.journal import replay
 from broker.store.salvage import PAGE_SIZE, Salvage
 
 log = logging.getLogger("geomqtt.store")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x47654D53  # "GeMS"
 
 # Types and checks are not for our own statements: they show damage when the file is opened.
@@ -50,7 +51,13 @@ CREATE TABLE location (client_id TEXT PRIMARY KEY, lat REAL NOT NULL, lon REAL N
     elev REAL) STRICT;
 CREATE TABLE fence (session INTEGER NOT NULL, name TEXT NOT NULL, payload BLOB NOT NULL,
     lat REAL, lon REAL, PRIMARY KEY (session, name)) STRICT, WITHOUT ROWID;
+CREATE TABLE journal (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL) STRICT;
 """
+# version -> what makes the next version of it
+UPGRADES = {
+    1: "CREATE TABLE journal"
+    " (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL) STRICT;",
+}
 TABLES = (
     "session",
     "subscription",
@@ -61,6 +68,7 @@ TABLES = (
     "will",
     "location",
     "fence",
+    "journal",
 )
 _OUR_MARK = b"CREATE TABLE outgoing"
 _CORRUPT, _NOT_A_DATABASE = 11, 26  # of SQLite's result codes
@@ -90,7 +98,9 @@ def open_store(path: Path) -> sqlite3.Connection:
         if not path.exists() or (path.stat().st_size == 0 and not _wal(path).exists()):
             return _create(path)
         try:
-            return _open(path)
+            db = _open(path)
+            replay(db)
+            return db
         except Damaged as error:
             return _mend(path, str(error))
     except (sqlite3.Error, OSError) as error:
@@ -122,8 +132,14 @@ def _check(path: Path, db: sqlite3.Connection) -> None:
     names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
     application_id = db.execute("PRAGMA application_id").fetchone()[0]
     version = db.execute("PRAGMA user_version").fetchone()[0]
-    if application_id != APPLICATION_ID and not names.issuperset(TABLES):
+    if application_id != APPLICATION_ID and not names.issuperset(TABLES[:1]):
         raise StoreError(f"store {path}: not a GeoMQTT store")
+    while application_id == APPLICATION_ID and version in UPGRADES:
+        log.warning("store %s: upgrading from version %d", path, version)
+        script = f"BEGIN; {UPGRADES[version]} PRAGMA user_version = {version + 1}; COMMIT;"
+        db.executescript(script)
+        version += 1
+        names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"store {path}: written by a newer version (schema {version}, this is {SCHEMA_VERSION})"
@@ -200,6 +216,7 @@ def _mend(path: Path, report: str) -> sqlite3.Connection:
     salvage = Salvage(path, db, SCHEMA)
     salvage.run(TABLES)
     db.execute("COMMIT")
+    replay(db, mended=True)
     db.close()
     aside = path.with_name(f"{path.stem}-damaged-{time.time_ns() // 1_000_000}{path.suffix}")
     for suffix in ("-wal", "-shm", ""):

@@ -49,7 +49,6 @@ class Salvage:
         finally:
             for suffix in ("", "-wal", "-shm"):
                 copy.with_name(copy.name + suffix).unlink(missing_ok=True)
-        self._remove_orphans()
 
     def _make_whole_pages(self, copy: Path) -> None:
         """Let the header tell the true number of pages: SQLite reads nothing otherwise."""
@@ -120,14 +119,6 @@ class Salvage:
                 if low < high:
                     middle = (low + high) // 2
                     ranges += [(middle + 1, high), (low, middle)]
-
-    def _remove_orphans(self) -> None:
-        """Drop parts of sessions and messages that were lost."""
-        db = self._fresh
-        for table in ("subscription", "outgoing", "incoming", "fence"):
-            db.execute(f"DELETE FROM {table} WHERE session NOT IN (SELECT id FROM session)")
-        db.execute("DELETE FROM outgoing WHERE message NOT IN (SELECT id FROM message)")
-        db.execute("DELETE FROM message WHERE id NOT IN (SELECT message FROM outgoing)")
 
 
 def _as(kind: str, value: Any) -> Any:

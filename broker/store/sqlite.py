@@ -1,10 +1,14 @@
 """The store in one SQLite file, `<data>/store.sqlite`, in WAL mode.
 
-Changes wait in plain lists and dictionaries and are written in one transaction. Row
-numbers are given out here and never used twice, so the order inside a group is free:
+Changes wait in plain lists and dictionaries and are written in one transaction. If only
+messages under way are concerned, the group becomes one record of the journal; now and then,
+and whenever sessions or retained messages change, what has come of all groups since is
+written into the tables, and the journal starts anew.
+
+Row numbers are given out here and never used twice, so the order inside a group is free:
 inserts, then updates, then deletes; and a message that is delivered before its group is
-written never touches the disk. What is keyed by name (subscriptions, retained messages,
-wills) keeps only its last state of the group.
+written into the tables never gets there. What is keyed by name (subscriptions, retained
+messages, wills) keeps only its last state.
 
 A commit without fsync survives the death of the broker, because the bytes are the
 kernel's by then; `durability = "power"` adds the fsync that a power cut asks for.
@@ -23,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from broker.config import Storage
 from broker.store import Store
 from broker.store.files import lock, open_store
+from broker.store.journal import CHANGE, Group
 from broker.store.records import message_values
 
 if TYPE_CHECKING:
@@ -37,6 +42,7 @@ log = logging.getLogger("geomqtt.store")
 
 FILE = "store.sqlite"
 CHECKPOINT_BYTES = 8 * 1024 * 1024
+JOURNAL_BYTES = 256 * 1024  # of records, before what is left of them goes into the tables
 
 QUEUED, SENT, RELEASED = range(3)  # states of an outgoing message
 
@@ -77,7 +83,15 @@ class SqliteStore(Store):
         self._old_outgoing: list[int] = []
         # keyed state: (table, key) -> values, or None to delete
         self._keyed: dict[tuple[str, Any], tuple[Any, ...] | None] = {}
+        self._group = Group()
+        self._journal_bytes = 0
+        self._tables_due = False  # something has changed that the journal does not hold
         self.dirty = False
+
+    def _keep(self, table: str, key: Any, values: tuple[Any, ...] | None) -> None:
+        """Write, or delete, a row of a keyed table with the next commit."""
+        self._keyed[table, key] = values
+        self._tables_due = self.dirty = True
 
     def _row(self, table: str) -> int:
         row: int = self._next_row[table]
@@ -100,7 +114,7 @@ class SqliteStore(Store):
             session.username,
             session.geo_aware,
         )
-        self.dirty = True
+        self._tables_due = self.dirty = True
 
     def remove_session(self, session: Session) -> None:
         """Forget a session with all that is its own."""
@@ -118,24 +132,17 @@ class SqliteStore(Store):
             self.remove_fence(session, name)
         self._new_sessions.pop(session.row, None)
         self._old_sessions.append(session.row)
-        self.dirty = True
+        self._tables_due = self.dirty = True
 
     def add_subscription(self, subscription: Subscription) -> None:
         """Keep a subscription, in place of the one with the same key."""
-        row = subscription.session.row
-        self._keyed["subscription", (row, subscription.stored_key)] = (
-            row,
-            subscription.stored_key,
-            subscription.order,
-            subscription.qos,
-            subscription.deliver,
-        )
-        self.dirty = True
+        row, key = subscription.session.row, subscription.stored_key
+        values = (row, key, subscription.order, subscription.qos, subscription.deliver)
+        self._keep("subscription", (row, key), values)
 
     def remove_subscription(self, subscription: Subscription) -> None:
         """Forget a subscription."""
-        self._keyed["subscription", (subscription.session.row, subscription.stored_key)] = None
-        self.dirty = True
+        self._keep("subscription", (subscription.session.row, subscription.stored_key), None)
 
     # Messages under way
 
@@ -145,13 +152,15 @@ class SqliteStore(Store):
         last, message_row = self._last
         if last is not message:  # the receivers of one message follow each other
             message_row = self._row("message")
-            self._new_messages[message_row] = (message_row, *message_values(message))
+            values = (message_row, *message_values(message))
+            self._new_messages[message_row] = values
+            self._group.messages.append(values)
             self._last = (message, message_row)
             self._references[message_row] = 0
         self._references[message_row] += 1
         row = self._row("outgoing")
         self._message_of[row] = message_row
-        self._new_outgoing[row] = (
+        outgoing = (
             row,
             session.row,
             message_row,
@@ -161,6 +170,8 @@ class SqliteStore(Store):
             packet_id,
             SENT if packet_id else QUEUED,
         )
+        self._new_outgoing[row] = outgoing
+        self._group.outgoing.append(outgoing)
         self.told += 1
         return row
 
@@ -179,6 +190,7 @@ class SqliteStore(Store):
         else:
             old = self._changed_outgoing.get(row)
             self._changed_outgoing[row] = (packet_id or (old[0] if old else 0), state)
+        self._group.changed.append((packet_id, state, row))
         self.dirty = True
 
     def remove_outgoing(self, row: int) -> None:
@@ -196,6 +208,7 @@ class SqliteStore(Store):
                 self._last = (None, 0)
             if self._new_messages.pop(message_row, None) is None:
                 self._old_messages.append(message_row)
+        self._group.removed.append(row)
         self.dirty = True
 
     def restored_outgoing(self, row: int, message_row: int) -> None:
@@ -206,37 +219,35 @@ class SqliteStore(Store):
     def add_incoming(self, session: Session, packet_id: int) -> None:
         """A QoS 2 message of this id has been taken and must not be taken again."""
         self._keyed["incoming", (session.row, packet_id)] = (session.row, packet_id)
+        self._group.incoming.append((session.row, packet_id, True))
         self.told += 1
         self.dirty = True
 
     def remove_incoming(self, session: Session, packet_id: int) -> None:
         """The client has released the id."""
         self._keyed["incoming", (session.row, packet_id)] = None
+        self._group.incoming.append((session.row, packet_id, False))
         self.dirty = True
 
     # Retained messages and wills
 
     def retain(self, message: Message) -> None:
         """Keep a retained message."""
-        self._keyed["retained", (message.topic,)] = message_values(message)
+        self._keep("retained", (message.topic,), message_values(message))
         self.told += 1
-        self.dirty = True
 
     def clear_retained(self, topic: str) -> None:
         """Forget the retained message of a topic."""
-        self._keyed["retained", (topic,)] = None
+        self._keep("retained", (topic,), None)
         self.told += 1
-        self.dirty = True
 
     def add_will(self, client_id: str, username: str | None, will: Message) -> None:
         """Keep the will of a connected client, in case we go first."""
-        self._keyed["will", (client_id,)] = (*message_values(will), username)
-        self.dirty = True
+        self._keep("will", (client_id,), (*message_values(will), username))
 
     def remove_will(self, client_id: str) -> None:
         """The will has been published or torn up."""
-        self._keyed["will", (client_id,)] = None
-        self.dirty = True
+        self._keep("will", (client_id,), None)
 
     # Places
 
@@ -245,22 +256,20 @@ class SqliteStore(Store):
         values = None
         if location is not None:
             values = (client_id, location.lat, location.lon, location.elev)
-        self._keyed["location", (client_id,)] = values
-        self.dirty = True
+        self._keep("location", (client_id,), values)
 
     def add_fence(self, session: Session, name: str, fence: ClientFence) -> None:
         """Keep an MQTT-G geofence of a persistent session."""
         if session.row:
             anchor = fence.anchor
             lat, lon = (anchor.lat, anchor.lon) if anchor is not None else (None, None)
-            self._keyed["fence", (session.row, name)] = (session.row, name, fence.payload, lat, lon)
-            self.dirty = True
+            values = (session.row, name, fence.payload, lat, lon)
+            self._keep("fence", (session.row, name), values)
 
     def remove_fence(self, session: Session, name: str) -> None:
         """Forget a geofence."""
         if session.row:
-            self._keyed["fence", (session.row, name)] = None
-            self.dirty = True
+            self._keep("fence", (session.row, name), None)
 
     # Writing
 
@@ -272,7 +281,13 @@ class SqliteStore(Store):
         """
         if self.dirty:
             try:
-                self._write()
+                if self._tables_due or self._journal_bytes > JOURNAL_BYTES:
+                    self._write_tables()
+                    self._forget_pending()
+                else:
+                    self._journal_bytes += self._group.append_to(self._db)
+                    self._group = Group()
+                    self.dirty = False
             except sqlite3.Error as error:
                 if self._db.in_transaction:
                     self._db.rollback()
@@ -280,14 +295,13 @@ class SqliteStore(Store):
                     log.error("store %s: %s: messages cannot be kept", self.path, error)
                 self.failing = True
                 return False
-            self._forget_pending()
             if self.failing:
                 self.failing = False
                 log.warning("store %s: writing again", self.path)
         self.unkept.clear()
         return True
 
-    def _write(self) -> None:
+    def _write_tables(self) -> None:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         many = db.executemany
@@ -298,11 +312,8 @@ class SqliteStore(Store):
         if self._new_outgoing:
             many("INSERT INTO outgoing VALUES (?,?,?,?,?,?,?,?)", self._new_outgoing.values())
         if self._changed_outgoing:
-            many(
-                "UPDATE outgoing SET packet_id = CASE ?1 WHEN 0 THEN packet_id ELSE ?1 END,"
-                " state = ?2 WHERE id = ?3",
-                [(packet, state, row) for row, (packet, state) in self._changed_outgoing.items()],
-            )
+            changed = self._changed_outgoing.items()
+            many(CHANGE, [(packet, state, row) for row, (packet, state) in changed])
         for table, rows in (("outgoing", self._old_outgoing), ("message", self._old_messages)):
             if rows:
                 many(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", runs(rows))
@@ -310,6 +321,7 @@ class SqliteStore(Store):
             self._write_keyed()
         if self._old_sessions:
             many("DELETE FROM session WHERE id BETWEEN ? AND ?", runs(self._old_sessions))
+        db.execute("DELETE FROM journal")
         db.execute("COMMIT")
 
     def _write_keyed(self) -> None:
@@ -355,6 +367,8 @@ class SqliteStore(Store):
         """Let go of the files."""
         if self._checkpoint is not None:
             self._checkpoint.join()
+        self._tables_due = self.dirty = True
+        self.commit()
         self._try("PRAGMA wal_checkpoint(TRUNCATE)")
         self._db.close()
         self._lock.close()
