@@ -11,9 +11,16 @@ export class Problem extends Error {
   }
 }
 
+/** An address beside this page, without the credentials that the page's own may carry. */
+export function beside(path) {
+  const here = new URL("./", location.href);
+  here.username = here.password = "";
+  return new URL(path, here);
+}
+
 /** The address of events: filter, geometry, from, to (Unix ms), size, order. */
 export function eventsUrl({ filter, geometry = null, from = null, to = null, size = null, order = null }) {
-  const url = new URL(`rest/geopublish/${filterPath(filter)}`, document.baseURI);
+  const url = beside(`rest/geopublish/${filterPath(filter)}`);
   const pairs = [];
   // Whatever can be seen counts, also a line or an area that is only partly inside.
   if (geometry) pairs.push(["geometry", geometry], ["relation", "intersects"]);
@@ -54,7 +61,7 @@ export async function findEvents(question, options) {
 }
 
 export async function getFeatures(path, options) {
-  return (await getJson(new URL(path, document.baseURI), options)).features;
+  return (await getJson(beside(path), options)).features;
 }
 
 /** A GeoJSON feature as an event of this page. */

@@ -88,6 +88,11 @@ export class Live extends EventTarget {
     }
   }
 
+  /** Say that nothing can be had, and why. */
+  refuse(reason) {
+    this.#stream.refuse(reason);
+  }
+
   stop() {
     clearTimeout(this.#timer);
     this.#asking?.abort();

@@ -1,6 +1,6 @@
 // The page, put together: the map, its layers, and who listens to whom.
 
-import { findEvents, getJson } from "./api.js";
+import { beside, findEvents, getJson } from "./api.js";
 import { ChartPanel } from "./chart_panel.js";
 import { fitRange } from "./colours.js";
 import { Copying } from "./copying.js";
@@ -35,10 +35,10 @@ followAddress();
 
 // The map and what lies on it, from the ground up.
 
-const start = state.view ?? WHOLE_WORLD;
+const begin = state.view ?? WHOLE_WORLD;
 const map = L.map("map", {
-  center: [start.lat, start.lon],
-  zoom: start.zoom,
+  center: [begin.lat, begin.lon],
+  zoom: begin.zoom,
   minZoom: 2,
   maxZoom: 18,
   zoomSnap: 0.5,
@@ -207,7 +207,7 @@ byId("filter").value = state.filter;
 
 async function offerTopics() {
   try {
-    const topics = await getJson(new URL("rest/topics/%23?size=300", document.baseURI));
+    const topics = await getJson(beside("rest/topics/%23?size=300"));
     const firsts = [...new Set(topics.map((topic) => topic.split("/")[0]))].map((first) => `${first}/#`);
     byId("topics").replaceChildren(...["#", ...firsts, ...topics].map((value) => make("option", { value })));
   } catch {
@@ -288,9 +288,10 @@ function showStatus() {
     connecting: "connecting",
     retrying: "waiting for the broker",
     refused: live.reason,
-    closed: "history",
+    closed: "connecting",
+    history: "from the log",
   };
-  const status = state.mode === "history" ? "closed" : live.status;
+  const status = state.mode === "history" ? "history" : live.status;
   box.dataset.status = status;
   box.title = status === "live" ? live.following : "";
   if (box.textContent !== texts[status]) box.textContent = texts[status];
@@ -378,7 +379,7 @@ function addTiles({ tile_url: url, tile_attribution: attribution }) {
 }
 
 async function addWorld() {
-  const world = await loadWorld(new URL("world.json", document.baseURI));
+  const world = await loadWorld(beside("world.json"));
   worldLayer = new WorldLayer(world, colourTokens("land", "coast", "border", "grid")).addTo(map);
   new NamesLayer(world.names).addTo(map);
 }
@@ -399,17 +400,25 @@ async function findPlaceToLook() {
   }
 }
 
-restyle();
-details.show();
-try {
-  const settings = await getJson(new URL("rest/map", document.baseURI));
+async function start() {
+  let settings;
+  try {
+    settings = await getJson(beside("rest/map"));
+  } catch (problem) {
+    await addWorld();
+    // Without a user name nothing else will be answered either; everything else may pass.
+    if (problem.status === 401) return live.refuse(`${problem.message}: load the page again to sign in`);
+    settings = { event_log: true };
+  }
   live.hasLog = settings.event_log;
   if (settings.tile_url) addTiles(settings);
-  else await addWorld();
-} catch (problem) {
-  toast(problem.message);
-  await addWorld();
+  else if (!worldLayer) await addWorld();
+  await findPlaceToLook();
+  enterMode();
+  watching.restart();
+  return undefined;
 }
-await findPlaceToLook();
-enterMode();
-watching.restart();
+
+restyle();
+details.show();
+await start();

@@ -50,6 +50,11 @@ export class Stream extends EventTarget {
     this.#say("closed");
   }
 
+  refuse(reason) {
+    this.close();
+    this.#say("refused", reason);
+  }
+
   #say(status, reason = "") {
     if (status === this.status && reason === this.reason) return;
     this.status = status;
