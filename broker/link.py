@@ -140,16 +140,16 @@ class Link(asyncio.Protocol):
         self._process(data)
         broker.flush()
         if self.congested:
-            self._throttle()
+            self.throttle()
 
-    def _throttle(self) -> None:
+    def throttle(self) -> None:
         """Read no more from a peer that leaves our answers to it lying.
 
         QoS 0 is dropped for a congested peer and the rest is queued, so that only answers
         can bring it here.
         """
         limit = 2 * self.broker.max_outbox_bytes
-        if self.state is State.CONNECTED and self.transport.get_write_buffer_size() > limit:
+        if self.state is not State.CLOSED and self.transport.get_write_buffer_size() > limit:
             self.broker.counters.other["links_throttled"] += 1
             self.throttled = True
             self.transport.pause_reading()

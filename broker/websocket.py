@@ -104,6 +104,8 @@ class WebSocketProtocol(asyncio.Protocol):
             elif isinstance(event, Frame):
                 self._frame(event)
         self._send_pending()
+        if self._link.congested:
+            self._link.throttle()  # pings are answered as well, read or not
 
     def _handshake(self, request: Request) -> None:
         if self._path and request.path.partition("?")[0] != self._path:

@@ -10,6 +10,7 @@ from typing import Any
 from broker.broker import Broker
 from broker.config import Config, Limits, Listener
 from broker.server import Server
+from plugins.api import Plugin
 from tests.conformance.raw import connect, octets, publish, subscribe
 
 TIMEOUT_S = 10.0
@@ -113,11 +114,13 @@ class Live:
 
 
 @asynccontextmanager
-async def running(limits: dict[str, Any] | None = None, **settings: Any) -> AsyncIterator[Live]:
+async def running(
+    limits: dict[str, Any] | None = None, plugins: list[Plugin] | None = None, **settings: Any
+) -> AsyncIterator[Live]:
     """Run a broker without persistence on a port of its own."""
     settings = {"persistence": False, "sys_interval_s": 0, "stop_timeout_s": 0.5} | settings
     settings.setdefault("listener", [Listener(port=0)])
-    server = Server(Config(limits=Limits(**limits or {}), **settings))
+    server = Server(Config(limits=Limits(**limits or {}), **settings), plugins)
     await server.start()
     live = Live(server)
     try:
