@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-_TIMES = {"received": "received_ms", "time": "start_ms"}
-_TEXTS = {"topic", "client_id"}
+_TIMES = {"received": "received_ms", "time": "coalesce(start_ms, received_ms)"}
+_TEXTS = {"topic": "topic", "client_id": "client"}
 _HIGHEST = "\U0010ffff"
 
 
@@ -36,7 +36,7 @@ class Pushed:
 
     @property
     def where(self) -> tuple[str, tuple[Any, ...]]:
-        """Give the SQL condition on the view `event`, and the values for its marks."""
+        """Give the SQL condition on the table `packed`, and the values for its marks."""
         sql = " AND ".join(f"({condition})" for condition, _ in self._conditions)
         return sql, tuple(value for _, values in self._conditions for value in values)
 
@@ -90,16 +90,21 @@ class Pushed:
 
     def _push_text(self, column: str, given: Filter) -> bool:
         if isinstance(given, EqualTo) and isinstance(given.value, str):
-            self._conditions.append((f"{column} = ?", (given.value,)))
+            self._named(column, "name = ?", (given.value,))
         elif isinstance(given, In) and _all_text(given.value):
             marks = ", ".join("?" * len(given.value))
-            self._conditions.append((f"{column} IN ({marks})", tuple(given.value)))
+            self._named(column, f"name IN ({marks})", tuple(given.value))
         elif isinstance(given, StringStartsWith) and given.value:
             bounds = (given.value, given.value + _HIGHEST)
-            self._conditions.append((f"{column} BETWEEN ? AND ?", bounds))
+            self._named(column, "name BETWEEN ? AND ?", bounds)
         else:
             return False
         return True
+
+    def _named(self, column: str, condition: str, values: tuple[str, ...]) -> None:
+        """Choose the names first: rows have their numbers only."""
+        table = _TEXTS[column]
+        self._conditions.append((f"{table} IN (SELECT id FROM {table} WHERE {condition})", values))
 
     def _between(self, first: str, last: str) -> None:
         self._first_day = max(self._first_day, first)

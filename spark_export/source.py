@@ -150,7 +150,7 @@ class EventLogReader(DataSourceReader):
         if self._topic_filter is None:
             return where, values
         matching = [t for t in segment_topics(rows.path) if matches(self._topic_filter, t)]
-        condition = "topic IN (SELECT value FROM json_each(?))"
+        condition = "topic IN (SELECT id FROM topic WHERE name IN (SELECT value FROM json_each(?)))"
         return " AND ".join(filter(None, [where, condition])), (*values, json.dumps(matching))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_export import footer
@@ -42,6 +42,7 @@ def test_a_footer_without_any_keys_gets_its_first(tmp_path: Path) -> None:
     assert pq.read_table(path).to_pydict() == {"a": [1.5]}
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     values=st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), max_size=50),
     pairs=st.dictionaries(st.text(max_size=20), st.text(max_size=300), max_size=20),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.event_log.schema import SCHEMA_VERSION
@@ -84,6 +84,7 @@ def test_a_newer_log_is_refused(log: Any) -> None:
         look_at(DAY, str(log.path(DAY)))
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(first=st.integers(1, 10_000), rows=st.integers(0, 10_000), size=st.integers(1, 3_000))
 def test_pieces_of_a_range_are_the_range(first: int, rows: int, size: int) -> None:
     whole = Range("p", DAY, first, first + rows - 1)
