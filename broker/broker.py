@@ -146,7 +146,12 @@ class Broker:
         self.max_packet_size = limits.max_packet_size or LARGEST_PACKET
         self.max_outbox_bytes = limits.max_outbox_bytes or NO_LIMIT
         self.paced = limits.messages_per_s > 0
-        self.fast_lane_open = self.hooks.frames_suffice and not self.paced
+        # The lanes wait for nobody, not even where QoS 0 is kept for those who are away.
+        self.fast_lane_open = (
+            self.hooks.frames_suffice
+            and not self.paced
+            and not self.config.queue_qos0_messages
+        )
         # Topics that were within the old limits may be beyond the new ones.
         known_topics.clear()
         self.router.forget("#")
