@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,9 +37,9 @@ def claims(index: CellIndex[str], where: Place) -> tuple[set[str], set[str]]:
     candidates: set[str] = set()
     for cell in index.at(where.x, where.y):
         settled |= {*cell.sure, *cell.inside}
-        candidates |= {*cell.edge, *(item for *_, item in cell.exact)}
-        for predicate, geometry, item in cell.exact:
-            if predicate(geometry, where.x, where.y):
+        candidates |= {*cell.edge, *(item for _, item in cell.exact)}
+        for geometry, item in cell.exact:
+            if shapely.intersects_xy(geometry, where.x, where.y):
                 settled.add(item)
     return settled, candidates
 

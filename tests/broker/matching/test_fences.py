@@ -197,6 +197,8 @@ def check(index: FenceIndex[Item], items: list[Item], happened: Event) -> None:
     wanted = concerned(items, happened)
     note(f"{happened}: {len(wanted)} of {len(items)}")
     assert sorted(map(id, found)) == sorted(map(id, wanted))
+    for together in index.match_batch([probe, probe]):
+        assert sorted(map(id, together)) == sorted(map(id, wanted))
     event("hits" if wanted else "no hits")
 
 
@@ -300,6 +302,9 @@ def test_every_event_finds_the_subscriptions_that_brute_force_finds(
         index.add(item)
     for each in happened:
         check(index, items, each)
+    probes = [Probe(each.place, each.publisher, each.start_ms, each.end_ms) for each in happened]
+    for each, together in zip(happened, index.match_batch(probes), strict=True):
+        assert sorted(map(id, together)) == sorted(map(id, concerned(items, each)))
     for item in items[::2]:
         index.remove(item)
     for each in happened:
