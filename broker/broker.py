@@ -148,9 +148,7 @@ class Broker:
         self.paced = limits.messages_per_s > 0
         # The lanes wait for nobody, not even where QoS 0 is kept for those who are away.
         self.fast_lane_open = (
-            self.hooks.frames_suffice
-            and not self.paced
-            and not self.config.queue_qos0_messages
+            self.hooks.frames_suffice and not self.paced and not self.config.queue_qos0_messages
         )
         # Topics that were within the old limits may be beyond the new ones.
         known_topics.clear()
