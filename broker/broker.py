@@ -22,7 +22,6 @@ from broker.config import Listener as ListenerSettings
 from broker.counters import Counters
 from broker.deadlines import Deadlines
 from broker.delivery import Delivery
-from broker.handlers.geo_commands import is_command
 from broker.hooks import Hooks
 from broker.link import Link
 from broker.locations import Locations
@@ -31,18 +30,18 @@ from broker.router import Router
 from broker.session import Session
 from broker.sessions import Sessions
 from broker.store import Store
-from broker.subscription import GeoSubscription, Subscription, from_filter, limits_of
+from broker.subscription import GeoSubscription, Subscription, from_filter
 from plugins.api import Accepted, Client, Credentials, Plugin, SubscribeRequest
-from protocol.conditions import Spatial, geo_from_text
-from protocol.errors import BadValue
+from protocol.conditions import Spatial
 from protocol.geo import Location
 from protocol.geometry import Place, circle
+from protocol.geometry_place import NO_LIMITS
+from protocol.geometry_place import Limits as GeometryLimits
 from protocol.machine import State
 from protocol.message import Message
-from protocol.mqttg import ACCEPTED, UNUSABLE, Dialect
+from protocol.mqttg import UNUSABLE, Dialect
 from protocol.relations import RELATIONS
 from protocol.topic_fields import known_topics
-from protocol.topics import GEO_PREFIX, is_reserved
 
 log = logging.getLogger("geomqtt.broker")
 
@@ -72,7 +71,11 @@ class OpenListener:
             location_after_fixed_header=settings.mqttg_position == "after-fixed-header",
             max_levels=limits.max_topic_levels or 65_536,
             max_topic_bytes=limits.max_topic_bytes or 65_535,
-            max_vertices=limits.max_vertices or LARGEST_PACKET,
+            geometry=GeometryLimits(
+                limits.max_vertices or NO_LIMITS.max_vertices,
+                limits.max_nesting or NO_LIMITS.max_nesting,
+                limits.max_geometry_bytes or NO_LIMITS.max_bytes,
+            ),
         )
 
 
@@ -295,23 +298,10 @@ class Broker:
         """Publish a will, if its client may still publish it [MQTT-3.1.2-8]."""
         if self.store.keeps:
             self.store.remove_will(client.client_id)
-        if is_reserved(will.topic) or is_command(will.topic):
-            self.counters.messages_denied += 1
-            log.info("client %r: will on %r denied", client.client_id, will.topic)
-            return
         will = will.replace(
             received_ms=time.time_ns() // 1_000_000,
             publisher=self._locations.get(client.client_id),
         )
-        if will.topic.startswith(GEO_PREFIX):
-            try:
-                # As large as the CONNECT that brought it could be, which had a limit.
-                topic, geo = geo_from_text(will.topic, limits_of(ACCEPTED), ACCEPTED.max_levels)
-            except BadValue as error:
-                self.counters.geo_refused += 1
-                log.info("client %r: will refused: %s", client.client_id, error)
-                return
-            will = will.replace(topic=topic, geo=geo)
         verdict = self.hooks.decide(self.hooks.authorise_publish, "authorise_publish", client, will)
         if inspect.isawaitable(verdict):
             task = asyncio.ensure_future(self._publish_will_later(verdict, will))

@@ -89,6 +89,8 @@ class Limits(Base):
     messages_per_s: float = 0.0
     messages_burst: int = 1_000
     max_vertices: int = 10_000
+    max_nesting: int = 16
+    max_geometry_bytes: int = 1_048_576
     max_fences: int = 1_000
 
 

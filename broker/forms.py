@@ -20,9 +20,8 @@ from protocol.errors import BadValue
 from protocol.fields import I64, U32
 from protocol.geo import Geo
 from protocol.geometry import encode_geometry, parse_form, reproject
-from protocol.geometry_place import Limits
+from protocol.geometry_place import NO_LIMITS
 from protocol.message import Message
-from protocol.mqttg import ACCEPTED
 
 if TYPE_CHECKING:
     from broker.subscription import GeoSubscription
@@ -32,7 +31,6 @@ log = logging.getLogger("geomqtt.forms")
 AS_PUBLISHED, AS_PLAIN = 0, 1
 REPROJECT = 0x80
 _NOTHING = Geo()
-_LIMITS = Limits(max_vertices=ACCEPTED.max_vertices)
 # deliver value -> geometry form of the envelope, and the other way round
 _FORM_OF = {2: 3, 3: 5, 4: 4}
 _DELIVER_OF = {3: 2, 5: 3, 4: 4}
@@ -76,7 +74,7 @@ class EnvelopeForm:
 
     def _converted(self, geo: Geo, received_ms: int) -> bytes:
         try:
-            parsed = parse_form(geo.geometry_form, geo.geometry_raw, geo.epsg_sent, _LIMITS)
+            parsed = parse_form(geo.geometry_form, geo.geometry_raw, geo.epsg_sent, NO_LIMITS)
             geometry, epsg = parsed.source, parsed.epsg
             if self.deliver & REPROJECT:
                 geometry, epsg = reproject(geometry, epsg, self.epsg), self.epsg

@@ -230,6 +230,8 @@ class Session:
     @property
     def takes_frames(self) -> bool:
         """Whether messages may be put into its link's outbox as the bytes they came in."""
+        if not self.clean and self.broker.config.queue_qos0_messages:
+            return False
         return self.link is None or self.link.passes_frames
 
     @property

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from broker.forms import AS_PUBLISHED, form_of
-from protocol.conditions import Conditions, from_text
+from protocol.conditions import BAD_FILTER, Conditions, Refused, from_text
 from protocol.conditions import from_entry as conditions_from_entry
 from protocol.envelope import GeoEntry, entry_from_identity
-from protocol.geometry_place import Limits
+from protocol.errors import BadTopic
 from protocol.mqttg import ACCEPTED, GEO, Dialect
 from protocol.topics import GEO_PREFIX, parse_share
 
@@ -94,14 +95,22 @@ def from_filter(
     inner = shared.filter if shared is not None else topic_filter
     if not (dialect.geo and inner.startswith(GEO_PREFIX)):
         return Subscription(session, topic_filter, inner, qos, group)
-    inner, conditions = from_text(inner, limits_of(dialect), dialect.max_levels)
+    inner, conditions = from_text(inner, dialect.geometry, dialect.max_levels)
     return GeoSubscription(session, topic_filter, inner, qos, conditions, group)
 
 
 def from_entry(session: Session, entry: GeoEntry, dialect: Dialect = GEO) -> Subscription:
     """Take an entry of a GEOSUBSCRIBE apart; raises Refused with its code."""
-    conditions = conditions_from_entry(entry, limits_of(dialect), dialect.max_levels)
-    return GeoSubscription(session, entry.identity, entry.topic_filter, entry.qos, conditions)
+    try:
+        shared = parse_share(entry.topic_filter)
+    except BadTopic as error:
+        raise Refused(BAD_FILTER, str(error)) from None
+    group = shared.group if shared is not None else None
+    inner = shared.filter if shared is not None else entry.topic_filter
+    conditions = conditions_from_entry(
+        dataclasses.replace(entry, topic_filter=inner), dialect.geometry, dialect.max_levels
+    )
+    return GeoSubscription(session, entry.identity, inner, entry.qos, conditions, group)
 
 
 def from_stored_key(session: Session, key: bytes, qos: int, deliver: int) -> Subscription:
@@ -109,8 +118,3 @@ def from_stored_key(session: Session, key: bytes, qos: int, deliver: int) -> Sub
     if key.startswith(b"g"):
         return from_entry(session, entry_from_identity(key[1:], qos, deliver), ACCEPTED)
     return from_filter(session, key[1:].decode(), qos, ACCEPTED)
-
-
-def limits_of(dialect: Dialect) -> Limits:
-    """Give the limits on geometries of a listener."""
-    return Limits(max_vertices=dialect.max_vertices)

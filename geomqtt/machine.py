@@ -41,6 +41,7 @@ from protocol.envelope import (
 from protocol.errors import OutOfOrder, ProtocolError
 from protocol.frames import FrameReader
 from protocol.geo import Location
+from protocol.geometry_place import NO_LIMITS
 from protocol.mqttg import Dialect
 from protocol.values import value
 
@@ -49,7 +50,7 @@ MAX_PACKET_SIZE = 268_435_460  # the largest that MQTT can express
 FILTERS_PER_PACKET = 500
 MAX_ATTEMPTS = 5
 # What a broker delivers has passed the limits of that broker; the client adds none.
-DIALECT = Dialect(max_vertices=1 << 31)
+DIALECT = Dialect(geometry=NO_LIMITS)
 
 
 @value

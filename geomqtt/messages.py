@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 
-from geomqtt.place_and_time import NO_LIMITS, moment
+from geomqtt.place_and_time import moment
 from protocol import packets as p
 from protocol.geometry import Geometry, parse_form
+from protocol.geometry_place import NO_LIMITS
 from protocol.temporal import MAX_MS, MIN_MS, format_time
 
 

@@ -29,9 +29,9 @@ from protocol.geometry import (
     FORM_POINT_ELEVATION,
     FORM_TEXT,
     FORM_WKB,
-    Limits,
     parse_form,
 )
+from protocol.geometry_place import NO_LIMITS  # the broker has limits; we do not guess them
 from protocol.relations import COVERS, DE9IM, DWITHIN, NUMBERS
 from protocol.temporal import MAX_MS, MIN_MS, TEMPORAL_RELATIONS, format_time, parse_event_time
 
@@ -39,9 +39,6 @@ WGS84 = 4326
 FORM_NEAR_ME = 7
 PUBLISHER_FLAG = 0x80
 REPROJECT_FLAG = 0x80
-
-# The broker has limits of its own; the client does not guess them.
-NO_LIMITS = Limits(max_vertices=1 << 31, max_nesting=64, max_bytes=1 << 28)
 
 DELIVER = {"as published": 0, "plain": 1, "wkt": 2, "geojson": 3, "wkb": 4}
 

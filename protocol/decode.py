@@ -170,7 +170,7 @@ def _empty(kind: Any) -> Callable[[int, bytes, Dialect], Any]:
         body, location = _split_location(first, 0, body, 0, dialect)
         if body:
             raise MalformedPacket(f"{kind.__name__.upper()} of {len(body)} bytes")
-        return kind(location) if location is not None else kind()
+        return kind(location)
 
     return decode_empty
 
@@ -197,6 +197,12 @@ def _decode_unsuback(first: int, body: bytes, dialect: Dialect) -> p.Unsuback:
     return p.Unsuback(read_packet_id(body)[0])
 
 
+def _decode_pingresp(first: int, body: bytes, dialect: Dialect) -> p.Pingresp:
+    if first != 0xD0 or body:
+        raise MalformedPacket("PINGRESP that is none")
+    return p.Pingresp()
+
+
 Decoder = Callable[[int, bytes, Dialect], Any] | None
 
 _PUBACK = _acknowledgement(p.Puback, 0)
@@ -211,6 +217,6 @@ _FROM_CLIENT: list[Decoder] = [
 ]  # fmt: skip
 _FROM_SERVER: list[Decoder] = [
     None, None, _decode_connack, _decode_publish, _PUBACK, _PUBREC, _PUBREL, _PUBCOMP,
-    None, _decode_suback, None, _decode_unsuback, None, _empty(p.Pingresp), None,
+    None, _decode_suback, None, _decode_unsuback, None, _decode_pingresp, None,
     decode_geo_from_server,
 ]  # fmt: skip

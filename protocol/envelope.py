@@ -225,7 +225,7 @@ def read_geo(body: bytes, offset: int, dialect: Dialect = GEO) -> tuple[Geo, str
         fences, offset = _read_extensions(body, offset, offset + size)
         extensions = body[start:offset]
     try:
-        limits = Limits(max_vertices=dialect.max_vertices)
+        limits = dialect.geometry
         time = parse_time(time_form, time_raw)
         place = fence = None
         if geometry_form:

@@ -39,6 +39,7 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+NO_LIMITS = Limits(max_vertices=1 << 31, max_nesting=1 << 10, max_bytes=1 << 31)
 
 
 class Place:

@@ -7,11 +7,13 @@ speaks. A block of another version is skipped; one with an impossible latitude o
 is no location either, but is worth counting: that is `UNUSABLE`.
 """
 
+from dataclasses import field
 from math import isfinite, isnan
 from struct import Struct
 
 from protocol.errors import MalformedPacket
 from protocol.geo import Location
+from protocol.geometry_place import NO_LIMITS, Limits
 from protocol.values import value
 
 LOCATION_SIZE = 21
@@ -32,13 +34,13 @@ class Dialect:
     location_after_fixed_header: bool = False
     max_levels: int = 200
     max_topic_bytes: int = 65_535
-    max_vertices: int = 10_000
+    geometry: Limits = field(default_factory=Limits)
 
 
 PLAIN = Dialect(geo=False)
 GEO = Dialect()
 # For reading back what a listener has accepted: limits are for what arrives.
-ACCEPTED = Dialect(max_levels=1 << 31, max_vertices=1 << 31)
+ACCEPTED = Dialect(max_levels=1 << 31, geometry=NO_LIMITS)
 
 
 def read_location(

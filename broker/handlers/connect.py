@@ -11,13 +11,16 @@ import uuid
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from broker.handlers.geo_commands import is_command, refuse
 from plugins.api import Client, Credentials
 from protocol import packets as p
+from protocol.conditions import geo_from_text
 from protocol.encode import connack
-from protocol.errors import ConnectRefused
+from protocol.errors import BadValue, ConnectRefused
 from protocol.machine import State
 from protocol.message import Message
 from protocol.packets import Connect
+from protocol.topics import GEO_PREFIX, is_reserved
 
 if TYPE_CHECKING:
     from broker.link import Link
@@ -89,10 +92,7 @@ def _connect(link: Link, packet: Connect, verdict: bool | None) -> None:
     link.settled = set() if broker.hooks.authorise_publish else None
     link.note_location(packet.location)
     if packet.will is not None:
-        will = packet.will
-        broker.keep_will(
-            link, Message(will.topic, will.payload, will.qos, will.retain, client.client_id)
-        )
+        _keep_will(link, packet.will)
     broker.deadlines.watch(link)
     # [MQTT-3.2.0-1]: CONNACK is the first packet; what was missed comes behind it. MQTT 3.1
     # has no session-present flag.
@@ -107,3 +107,22 @@ def _connect(link: Link, packet: Connect, verdict: bool | None) -> None:
     )
     broker.hooks.tell(broker.hooks.on_connect, "on_connect", client)
     session.resume(link)
+
+
+def _keep_will(link: Link, will: p.Will) -> None:
+    """Read a will as this listener reads a PUBLISH; one that cannot be used is dropped here."""
+    broker = link.broker
+    dialect = link.listener.dialect
+    topic, geo = will.topic, None
+    if dialect.geo and topic.startswith(GEO_PREFIX):
+        try:
+            topic, geo = geo_from_text(topic, dialect.geometry, dialect.max_levels)
+        except BadValue as error:
+            refuse(link, will.topic, str(error))
+            return
+    elif is_reserved(topic) or (dialect.geo and is_command(topic)):
+        broker.counters.messages_denied += 1
+        log.info("client %s: will on %r denied", link.name, topic)
+        return
+    message = Message(topic, will.payload, will.qos, will.retain, link.joined.client_id, geo=geo)
+    broker.keep_will(link, message)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from broker.client_fences import parse_fence, parse_location
 from broker.delivery import Delivery
-from broker.subscription import Subscription, limits_of
+from broker.subscription import Subscription
 from protocol.errors import BadValue
 from protocol.message import Message
 from protocol.packets import Publish
@@ -79,7 +79,7 @@ def _change_fences(link: Link, packet: Publish) -> None:
             raise BadValue(f"limit of {limit} geofences")
         dialect = link.listener.dialect
         fences[name] = parse_fence(
-            packet.payload, session.location, limits_of(dialect), dialect.max_levels
+            packet.payload, session.location, dialect.geometry, dialect.max_levels
         )
         broker.store.add_fence(session, name, fences[name])
     session.fences = fences or None

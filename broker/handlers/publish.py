@@ -15,7 +15,6 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from broker.handlers.geo_commands import is_command, obey, refuse
-from broker.subscription import limits_of
 from protocol.conditions import geo_from_text
 from protocol.encode import puback, pubrec
 from protocol.errors import BadValue, ProtocolError
@@ -125,7 +124,7 @@ def _unwrap(link: Link, topic: str, geo: Geo | None) -> tuple[str, Geo | None, s
     """Read a `$geo/` topic; what it says of the place wins over a PUBLISHg's location."""
     dialect = link.listener.dialect
     try:
-        inner, said = geo_from_text(topic, limits_of(dialect), dialect.max_levels)
+        inner, said = geo_from_text(topic, dialect.geometry, dialect.max_levels)
     except BadValue as error:
         return topic, None, str(error)
     if geo is not None and said.place is None:

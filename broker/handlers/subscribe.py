@@ -14,6 +14,7 @@ from broker.handlers.grant import Grants
 from broker.subscription import Subscription, from_entry, from_filter
 from protocol.encode import suback, unsuback
 from protocol.envelope import GeoSubscribe, GeoUnsubscribe, geosuback, geounsuback
+from protocol.fields import string
 from protocol.packets import SUBSCRIBE_FAILURE, Subscribe, Unsubscribe
 
 if TYPE_CHECKING:
@@ -63,10 +64,11 @@ def handle_geounsubscribe(link: Link, packet: GeoUnsubscribe) -> None:
     codes = []
     for entry in packet.entries:
         if entry.names_all:
+            named = string(entry.topic_filter)  # an identity begins with its topic filter
             found = [
                 each
                 for each in session.subscriptions.values()
-                if isinstance(each.key, bytes) and each.topic_filter == entry.topic_filter
+                if isinstance(each.key, bytes) and each.key.startswith(named)
             ]
         else:
             found = [each for each in (session.subscriptions.get(entry.identity),) if each]

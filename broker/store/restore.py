@@ -12,7 +12,7 @@ from broker.forms import form_from_key
 from broker.session import Session
 from broker.store.records import message_from
 from broker.store.sqlite import QUEUED, RELEASED, SqliteStore
-from broker.subscription import from_stored_key, limits_of
+from broker.subscription import from_stored_key
 from protocol.errors import BadValue, ProtocolError
 from protocol.geo import Location
 from protocol.mqttg import ACCEPTED
@@ -86,7 +86,7 @@ def _restore_fences(store: SqliteStore, by_row: dict[int, Session]) -> None:
             continue
         anchor = Location(lat, lon, float("nan")) if lat is not None else None
         try:
-            fence = parse_fence(bytes(payload), anchor, limits_of(ACCEPTED), ACCEPTED.max_levels)
+            fence = parse_fence(bytes(payload), anchor, ACCEPTED.geometry, ACCEPTED.max_levels)
         except BadValue as error:
             log.error("client %r: geofence %r not restored: %s", session.client_id, name, error)
             continue

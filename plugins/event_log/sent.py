@@ -5,11 +5,11 @@ Only what a point does not say comes here.
 
 import shapely
 
-from protocol.geometry import Limits, parse_form
+from protocol.geometry import parse_form
 from protocol.geometry_frame import collected, simple_parts
+from protocol.geometry_place import NO_LIMITS
 
 # The broker has held the geometry to its limits.
-_NO_LIMITS = Limits(max_vertices=1 << 31, max_nesting=1 << 10, max_bytes=1 << 31)
 
 
 def within_180(wkb: bytes) -> bytes:
@@ -32,7 +32,7 @@ def within_180(wkb: bytes) -> bytes:
 
 def sent_wkb(form: int, raw: bytes, epsg: int) -> bytes:
     """Make WKB, without an SRID, of a geometry in the system it was sent in."""
-    return _wkb(parse_form(form, raw, epsg, _NO_LIMITS).source)
+    return _wkb(parse_form(form, raw, epsg, NO_LIMITS).source)
 
 
 def _wkb(geometry: shapely.Geometry) -> bytes:

@@ -28,6 +28,7 @@ from protocol.envelope import (
 from protocol.errors import BadValue, ProtocolError
 from protocol.frames import FrameReader
 from protocol.geo import Geo
+from protocol.geometry_place import Limits
 from protocol.mqttg import GEO, PLAIN, Dialect
 from protocol.packets import Publish
 
@@ -250,7 +251,7 @@ def test_too_many_vertices_are_a_fault_and_no_more(count: int) -> None:
 def test_a_listener_may_allow_more_vertices() -> None:
     text = ("LINESTRING(" + ",".join(["1 2", "2 1"] * 8000) + ")").encode()
     data = geopublish(Publish("a", b"", geo=Geo(geometry_form=3, geometry_raw=text)))
-    assert opened(data, dialect=Dialect(max_vertices=20_000)).fault is None
+    assert opened(data, dialect=Dialect(geometry=Limits(max_vertices=20_000))).fault is None
 
 
 def test_deep_collections_are_a_fault_and_no_more() -> None:
