@@ -101,10 +101,12 @@ class Events:
         self, request: Request, known: frozenset[str]
     ) -> tuple[Client, dict[str, str], Selection]:
         client = await self._access.who(request)
+        await asyncio.sleep(0)  # deliveries first: a request is never dealt with in one go
         topic_filter = read_filter(request, self.prefix)
         parameters = read_parameters(request, known)
         selection = read_selection(topic_filter, parameters, geo=self._geo)
         await self._access.may_see(client, selection.request)
+        await asyncio.sleep(0)
         return client, parameters, selection
 
     # GET
@@ -169,6 +171,7 @@ class Events:
                 return Streamed(
                     _framed(framing, first, pieces), self._stall_s, media_type=framing.media_type
                 )
+        await asyncio.sleep(0)
         headers = {}
         last = next((piece.last for piece in reversed(first) if piece.last), None)
         if last is not None and sum(piece.count for piece in first) == size:

@@ -9,6 +9,7 @@ make the log in once and to use again.
 """
 
 import argparse
+import os
 import random
 import shutil
 import socket
@@ -138,6 +139,8 @@ def ask_elsewhere(url: str) -> "tuple[subprocess.Popen[str], list[str]]":
 
 
 def ask_for_ever(url: str) -> None:
+    os.nice(10)  # it stands for clients on other machines
+
     def run() -> None:
         with httpx.Client(base_url=url, timeout=60) as http:
             while True:
