@@ -143,7 +143,9 @@ def test_every_temporal_relation_is_read_from_the_event_to_the_filter(
         (entry(""), 0x8F),
         (entry("a+"), 0x8F),
         (entry("$geo/near=1/a"), 0x8F),
-        (entry("$share/group/a"), 0x8F),
+        (entry("$share/group"), 0x8F),
+        (entry("$share/gr+up/a"), 0x8F),
+        (entry("$share/group/$geo/near=1/a"), 0x8F),
         (entry("a", time="2026-03-28T11:15:00Z"), 0xC0),
         (entry("a", time="R0/2026-03-28/P1D"), 0xC0),
         (entry("a", time="2026-03-28/2026-03-28"), 0xC0),
@@ -185,6 +187,18 @@ def test_a_value_that_cannot_be_used_gets_its_code_and_the_connection_lives(
     fine = entry("fine", qos=1)
     assert answered(client, fine, wish, fine) == [1, code, 1]  # type: ignore[arg-type]
     client.expect_nothing()
+
+
+def test_a_shared_geosubscription_goes_to_a_member_that_passes(
+    clients: Clients, topic: str
+) -> None:
+    west, east, sensor = clients.connect(), clients.connect(), clients.connect()
+    granted(west, entry(f"$share/g/{topic}", at="BBOX(8,54,8.4,55)"))
+    granted(east, entry(f"$share/g/{topic}", at="BBOX(8.6,54,9,55)"))
+    inside = geopublish(topic, "east", at=(8.8, 54.5), time=1)
+    settle(sensor, inside * 3)
+    east.expect(inside * 3)
+    west.expect_nothing()
 
 
 def test_mqtt_31_gets_the_same_codes_in_a_geosuback(clients: Clients) -> None:
