@@ -63,17 +63,15 @@ class Session:
         self.in_flight: dict[int, InFlight] = {}
         self.queue: deque[tuple[Delivery, int]] | None = None  # made on first use: it is large
         self.queued_bytes = 0
-        self.incoming: set[int] | None = (
-            None  # QoS 2 packet ids we have and the client not released
-        )
+        # Packet ids of QoS 2 messages that we have and the client has not released.
+        self.incoming: set[int] | None = None
         self.next_id = 0
         self.geo_aware = False
         self.fences: dict[str, ClientFence] | None = None  # MQTT-G's
         self.location: Location | None = None  # where the client was last known to be
         self.place: Place | None = None  # the same, to be matched
-        self.near: dict[GeoSubscription, FenceIndex[GeoSubscription]] | None = (
-            None  # subscriptions that move along
-        )
+        # "Near me" subscriptions, which move along, and where they are indexed.
+        self.near: dict[GeoSubscription, FenceIndex[GeoSubscription]] | None = None
         self.row = 0  # of the store; 0: not stored
         self.username: str | None = None
         self.left_at = 0.0  # monotonic time of the last disconnect
