@@ -3,8 +3,8 @@
 Four kinds of frames pass here, each in runs, when nothing else could care:
 
     30  PUBLISH, QoS 0      runs with the same header go out in one piece
-    32  PUBLISH, QoS 1      to clean sessions with room in their window
-    40  PUBACK              for a message that the lane forwarded
+    32  PUBLISH, QoS 1      to connected sessions with room in their window
+    40  PUBACK              of a session with nothing in its queue
     F6  GEOPUBLISH          of a point: see geolane.py
 
 Nothing else could care when the topic's route is known and holds plain subscribers only,
@@ -22,6 +22,7 @@ from broker.delivery import Delivery
 from broker.geolane import forward_geo
 from plugins.api import FrameRun
 from protocol.message import Message
+from protocol.topic_fields import known_topics
 
 if TYPE_CHECKING:
     from broker.link import Link
@@ -114,6 +115,7 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
     max_inflight = broker.max_inflight
     unsent = broker.unsent
     settled = link.settled
+    store = broker.store
     outbox = link.outbox
     size = len(buffer)
     begin = offset
@@ -141,18 +143,22 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
             break
         if settled is not None and topic not in settled:
             break
+        delivery = None
         for session, qos in receivers:
             to = session.link
+            if not session.clean and delivery is None:
+                delivery = _delivery(link, topic, buffer[after_id:end])
             if (
-                not session.clean
-                or not qos
+                not qos
                 or to is None
                 or to.congested
                 or session.queue
                 or len(session.in_flight) >= max_inflight
+                or (session.row and store.failing)
             ):
                 break
         else:
+            told = store.told
             if not outbox:
                 unsent.append(link)
             outbox.append(b"\x40\x02" + packet_id)
@@ -165,7 +171,14 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
                 if number in in_flight:
                     number = session.take_id()
                 session.next_id = number
-                in_flight[number] = FORWARDED
+                if delivery is None or session.clean:
+                    in_flight[number] = FORWARDED
+                else:
+                    row = 0
+                    if session.row:
+                        row = store.add_outgoing(session, delivery, number)
+                        to.hold()
+                    in_flight[number] = (delivery, row)
                 if not to.outbox:
                     unsent.append(to)
                 to.outbox.append(
@@ -173,6 +186,9 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
                 )
                 sent += 1
                 sent_bytes += end - offset
+            if store.told != told:
+                link.hold()
+                store.depends(link)
             offset = end
             continue
         break
@@ -190,6 +206,15 @@ def _count(link: Link, frames: bytes, received: int, sent: int, sent_bytes: int)
         broker.accepted(FrameRun(link.client.client_id, broker.read_ms, frames, received))
 
 
+def _delivery(link: Link, topic: bytes, payload: bytes) -> Delivery:
+    """Make what a session that outlives its link must keep of a message."""
+    name = known_topics.get(topic) or topic.decode()
+    session, read_ms = link.joined, link.broker.read_ms
+    return Delivery(
+        Message(name, payload, 1, False, session.client_id, read_ms, None, session.location), 1
+    )
+
+
 def _take_pubacks(link: Link, buffer: bytes, offset: int) -> int:
     session = link.joined
     if session.queue:
@@ -199,8 +224,12 @@ def _take_pubacks(link: Link, buffer: bytes, offset: int) -> int:
     begin = offset
     while size - offset >= 4 and buffer[offset] == 0x40 and buffer[offset + 1] == 2:
         number = buffer[offset + 2] << 8 | buffer[offset + 3]
-        if in_flight.get(number) is not FORWARDED:
-            break
+        entry = in_flight.get(number)
+        if entry is not FORWARDED:
+            if entry is None or entry[0] is None or entry[0].qos != 1:
+                break
+            if entry[1]:
+                link.broker.store.remove_outgoing(entry[1])
         del in_flight[number]
         offset += 4
     link.broker.counters.packets_received += (offset - begin) >> 2
