@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import shapely
+from shapely.affinity import translate
 from shapely.geometry import LineString, MultiLineString, Polygon
 from shapely.geometry.base import BaseGeometry
 
@@ -32,6 +33,8 @@ COARSE = 0.03  # tolerances, in degrees
 FINE = 0.0005
 SMALLEST_ISLAND = 0.01  # square degrees; in the fine part every island stays
 FINE_BOX = shapely.box(7.0, 53.2, 10.2, 55.4)
+WORLD = shapely.box(-180, -90, 180, 90)
+TURNS = (-360, 0, 360)
 
 Line = list[tuple[float, float]]
 
@@ -99,9 +102,31 @@ class Topology:
         return ring
 
     def shape(self, rings: list[list[int]]) -> BaseGeometry:
-        """Make a valid geometry of a polygon's rings."""
-        outer, *holes = (self.ring(numbers) for numbers in rings)
-        return shapely.make_valid(Polygon(outer, holes))
+        """Make a valid geometry of a polygon's rings, cut at the antimeridian."""
+        outer, *holes = (inside(self.ring(numbers)) for numbers in rings)
+        return outer.difference(shapely.union_all(holes))
+
+
+def inside(ring: Line) -> BaseGeometry:
+    """Give what a ring encloses, every part of it on the map."""
+    area = shapely.make_valid(Polygon(unwrapped(ring)))
+    return shapely.union_all([WORLD.intersection(translate(area, turn)) for turn in TURNS])
+
+
+def unwrapped(line: Line) -> Line:
+    """Undo the jumps at the antimeridian: longitudes go on beyond 180.
+
+    A ring that does not come back to its first longitude goes round a pole (Antarctica
+    does); it is closed along the edge of the map.
+    """
+    result = line[:1]
+    for longitude, latitude in line[1:]:
+        before = result[-1][0]
+        result.append((longitude + 360 * round((before - longitude) / 360), latitude))
+    if line[0] == line[-1] and abs(result[-1][0] - result[0][0]) > 180:
+        pole = -90.0 if result[0][1] < 0 else 90.0
+        result += [(result[-1][0], pole), (result[0][0], pole), result[0]]
+    return result
 
 
 def _flat_parts(shape: BaseGeometry, kind: type[BaseGeometry]) -> Iterator[Any]:
@@ -136,7 +161,9 @@ def borders(countries: Topology) -> list[LineString]:
         for numbers in rings
         for number in numbers
     )
-    shared = [LineString(countries.arcs[number]) for number, uses in used.items() if uses > 1]
+    shared = [
+        LineString(unwrapped(countries.arcs[number])) for number, uses in used.items() if uses > 1
+    ]
     merged = shapely.simplify(shapely.line_merge(MultiLineString(shared)), COARSE)
     return list(_flat_parts(merged, LineString))
 

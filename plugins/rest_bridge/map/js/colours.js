@@ -9,8 +9,8 @@ const PALETTE = [
   "#13a4b4", "#ed4a7b", "#6c8893", "#7a5af8", "#7fa637",
 ];
 const NO_NUMBER = "#94a3b3";
-// Dark to bright, evenly, in order for eyes that see no colours too.
-const RAMP = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+// Dark to bright, in order for eyes that see no colours too; never as dark as the night.
+const RAMP = [[96, 72, 190], [48, 118, 205], [24, 162, 160], [112, 200, 88], [250, 222, 48]];
 const MOST_GROUPS = 300;
 
 const colours = new Map(); // group -> colour

@@ -9,7 +9,7 @@ import { partsOf } from "./shapes.js";
 import { state } from "./state.js";
 
 const HALO_MS = 900;
-const TRAIL = 40; // events of a track that are drawn behind its last one
+const TRAIL = 80; // events of a track that are drawn behind its last one
 const FRAME_MS = 33; // halos need no more than thirty pictures a second
 const REACH = 14; // pixels from which a click still means an event
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
@@ -21,6 +21,7 @@ export const EventLayer = CanvasLayer.extend({
     this._until = Infinity; // in history, what is later is not drawn
     this._since = -Infinity;
     this._spots = []; // what was drawn: { x, y, event }
+    this._heads = new Map(); // client -> the event it was drawn at last
     this._paintedAt = 0;
     this._style = { edge: "#fff", ink: "#000" };
   },
@@ -35,6 +36,11 @@ export const EventLayer = CanvasLayer.extend({
     this._since = since;
     this._until = until;
     this.invalidate();
+  },
+
+  /** The last event of a client that is on the map. */
+  headOf(client) {
+    return this._heads.get(client);
   },
 
   /** The event at a place in the window, or null. */
@@ -62,6 +68,7 @@ export const EventLayer = CanvasLayer.extend({
     this._areas = [];
     this._halos = [];
     const heads = [];
+    this._heads = new Map();
     for (const track of this._store.tracks.values()) {
       const end = this._end(track);
       if (end < 0 || !visible(track[end])) continue;
@@ -70,7 +77,10 @@ export const EventLayer = CanvasLayer.extend({
     }
     heads.sort((a, b) => isColoured(a) - isColoured(b) || a.start - b.start);
     const now = Date.now();
-    for (const event of heads) this._paintHead(pen, project, size, event, now);
+    for (const event of heads) {
+      this._paintHead(pen, project, size, event, now);
+      this._heads.set(event.client, event);
+    }
     this._paintSelected(pen, project);
     if (this._halos.length && !calm.matches) this._goOn();
   },

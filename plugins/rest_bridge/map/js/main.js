@@ -66,7 +66,11 @@ const refused = (id) => (problem) => {
   byId(id).textContent = problem.status === 403 ? "not allowed" : "–";
 };
 const layers = {
-  clients: new ClientLayer("clients", { counted: counted("client-count"), refused: refused("client-count") }),
+  clients: new ClientLayer("clients", {
+    counted: counted("client-count"),
+    refused: refused("client-count"),
+    headOf: (client) => eventLayer.headOf(client),
+  }),
   fences: new FenceLayer("fences", { counted: counted("fence-count"), refused: refused("fence-count") }),
 };
 for (const [name, layer] of Object.entries(layers)) {
@@ -136,6 +140,7 @@ function shownEvents() {
 events.addEventListener("change", ({ detail }) => {
   sources.take(detail);
   eventLayer.invalidate();
+  layers.clients.invalidate();
   listSoon();
 });
 legend.addEventListener("change", listSoon);

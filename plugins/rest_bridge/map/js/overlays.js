@@ -7,6 +7,7 @@ import { make } from "./dom.js";
 
 const EVERY_MS = 2000; // or less often, when the answer takes its time
 const NAMES_FROM_ZOOM = 15;
+const SAME_PIXELS = 40;
 
 /** Asks for features again and again while it is on and somebody looks. */
 class Poll {
@@ -43,10 +44,16 @@ class Poll {
   }
 }
 
-/** Rings round the places of clients, with their names when the map is near enough. */
+/**
+ * Rings round the places of clients, with their names when the map is near enough.
+ *
+ * An event is seen at once, a location when it is asked for next: where the two are as good
+ * as the same (`headOf` knows a client's last event), the ring goes with the event.
+ */
 export const ClientLayer = CanvasLayer.extend({
-  initialize(pane, { counted, refused }) {
+  initialize(pane, { counted, refused, headOf }) {
     CanvasLayer.prototype.initialize.call(this, pane);
+    this._headOf = headOf;
     this._clients = [];
     this._style = { ink: "#000", halo: "#fff" };
     this._poll = new Poll(
@@ -87,7 +94,7 @@ export const ClientLayer = CanvasLayer.extend({
     pen.strokeStyle = this._style.ink;
     const taken = []; // where there is a name already
     for (const { name, lon, lat } of this._clients) {
-      const [x, y] = project(lon, lat);
+      const [x, y] = this._position(name, project(lon, lat), project);
       if (x < 0 || y < 0 || x > size.width || y > size.height) continue;
       pen.globalAlpha = 0.4;
       pen.beginPath();
@@ -105,6 +112,13 @@ export const ClientLayer = CanvasLayer.extend({
       pen.lineWidth = 1.25;
     }
     pen.globalAlpha = 1;
+  },
+
+  _position(name, [x, y], project) {
+    const head = this._headOf(name);
+    if (!head) return [x, y];
+    const [headX, headY] = project(head.lon, head.lat);
+    return Math.hypot(headX - x, headY - y) < SAME_PIXELS ? [headX, headY] : [x, y];
   },
 });
 

@@ -45,7 +45,7 @@ def test_colours_follow_a_number_in_the_payload(page, publisher, topic):
     page.until(
         lambda: (
             page.driver.execute_script(dots)
-            == ["rgb(253, 231, 37)", "rgb(33, 145, 140)", "rgb(68, 1, 84)"]
+            == ["rgb(250, 222, 48)", "rgb(24, 162, 160)", "rgb(96, 72, 190)"]
         )
     )
 
