@@ -119,7 +119,7 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
     outbox = link.outbox
     size = len(buffer)
     begin = offset
-    received = sent = sent_bytes = 0
+    received = sent = sent_bytes = told = 0
     while size - offset > 6 and buffer[offset] == 0x32:
         length = buffer[offset + 1]
         body = offset + 2
@@ -146,19 +146,20 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
         delivery = None
         for session, qos in receivers:
             to = session.link
-            if not session.clean and delivery is None:
-                delivery = _delivery(link, topic, buffer[after_id:end])
             if (
                 not qos
                 or to is None
                 or to.congested
                 or session.queue
                 or len(session.in_flight) >= max_inflight
-                or (session.row and store.failing)
             ):
                 break
+            if not session.clean and delivery is None:
+                if store.failing:
+                    break
+                told = store.told
+                delivery = _delivery(link, topic, buffer[after_id:end])
         else:
-            told = store.told
             if not outbox:
                 unsent.append(link)
             outbox.append(b"\x40\x02" + packet_id)
@@ -186,7 +187,7 @@ def _forward_qos1(link: Link, buffer: bytes, offset: int) -> int:
                 )
                 sent += 1
                 sent_bytes += end - offset
-            if store.told != told:
+            if delivery is not None and store.told != told:
                 link.hold()
                 store.depends(link)
             offset = end
