@@ -6,6 +6,7 @@ It takes the place of the fence index and of nothing else, and knows what the be
 polygons that cover points, and subscriptions without a fence.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import shapely
@@ -45,6 +46,9 @@ class RTreeLoop(FenceIndex[Any]):
                 if geometry.covers(point):
                     found.append(item)
         return found
+
+    def match_batch(self, probes: Sequence[Probe]) -> list[list[Any]]:
+        return [self.match(probe) for probe in probes]
 
     def remove(self, item: Any) -> None:
         """Only when a connection ends, which nobody measures: forgotten with the process."""
