@@ -113,6 +113,7 @@ class Router:
         subscription.order = self._orders
         session.subscriptions[subscription.key] = subscription
         self.subscriptions += 1
+        session.levels += subscription.levels
         leaf = self._leaves.ensure(subscription.topic_filter)
         if subscription.group is not None:
             if leaf.groups is None:
@@ -149,6 +150,7 @@ class Router:
 
     def _detach(self, subscription: Subscription) -> None:
         self.subscriptions -= 1
+        subscription.session.levels -= subscription.levels
         topic_filter = subscription.topic_filter
         leaf = self._leaves.get(topic_filter)
         if leaf is None:

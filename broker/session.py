@@ -40,6 +40,7 @@ class Session:
         "in_flight",
         "incoming",
         "left_at",
+        "levels",
         "link",
         "location",
         "near",
@@ -60,6 +61,7 @@ class Session:
         self.clean = clean
         self.link: Link | None = None
         self.subscriptions: dict[Any, Subscription] = {}
+        self.levels = 0  # of their filters
         self.in_flight: dict[int, InFlight] = {}
         self.queue: deque[tuple[Delivery, int]] | None = None  # made on first use: it is large
         self.queued_bytes = 0

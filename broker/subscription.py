@@ -51,6 +51,11 @@ class Subscription:
         return 0
 
     @property
+    def levels(self) -> int:
+        """How deep the filter is, and with it what it costs to hold."""
+        return self.topic_filter.count("/") + 1
+
+    @property
     def stored_key(self) -> bytes:
         """The key as the store writes it."""
         return b"g" + self.key if isinstance(self.key, bytes) else b"p" + self.key.encode()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("geomqtt.subscribe")
 
+LEVELS_EACH = 16  # levels that a subscription may have on average
 PACKET_OVERHEAD = 100  # what a small message costs in an outbox, beside its topic and payload
 
 Maker = Callable[[], Subscription]  # reads one entry; raises BadValue if it cannot be granted
@@ -45,6 +46,7 @@ class Grants:
         self._may_fail = may_fail  # whether the answer can say so
         self._codes: list[int] = []
         self._granted: list[Subscription] = []
+        self._levels = 0  # of those
 
     def settle(self, makers: Sequence[Maker]) -> Awaitable[None] | None:
         """Judge all entries and answer; wait only where a plugin must."""
@@ -81,10 +83,15 @@ class Grants:
         except BadValue as error:
             return Refused(FAILURE, str(error))
         limit = self._link.broker.config.limits.max_subscriptions
-        held = len(session.subscriptions) + len(self._granted)
-        if 0 < limit <= held and wanted.key not in session.subscriptions:
-            self._link.broker.counters.other["subscriptions_exceeded"] += 1
-            return Refused(QUOTA, f"limit of {limit} subscriptions")
+        if limit and wanted.key not in session.subscriptions:
+            reason = ""
+            if len(session.subscriptions) + len(self._granted) >= limit:
+                reason = f"limit of {limit} subscriptions"
+            elif session.levels + self._levels + wanted.levels > limit * LEVELS_EACH:
+                reason = f"limit of {limit * LEVELS_EACH} levels in all subscriptions"
+            if reason:
+                self._link.broker.counters.other["subscriptions_exceeded"] += 1
+                return Refused(QUOTA, reason)
         return wanted
 
     def _ask(self, wanted: Subscription | Refused) -> Verdict:
@@ -99,6 +106,7 @@ class Grants:
         if isinstance(wanted, Subscription) and allowed:
             self._codes.append(wanted.qos)
             self._granted.append(wanted)
+            self._levels += wanted.levels
             return
         if isinstance(wanted, Subscription):
             wanted = Refused(NOT_AUTHORISED, "not authorised to subscribe")

@@ -164,6 +164,23 @@ def test_a_bomb_of_wildcards_delivers_once_and_holds_nobody_up(clients: Clients)
     neighbour.expect(publish("quiet", "x") * 20)
 
 
+def test_deep_filters_are_counted_by_their_levels(broker: RunningBroker, clients: Clients) -> None:
+    """4 MB of filters must not become half a gigabyte of tree."""
+    client = clients.connect()
+    before = memory(broker)
+    granted = 0
+    for first in range(0, 10_000, 1000):
+        deep = ((f"{number}/+" + "/a" * 198, 0) for number in range(first, first + 1000))
+        client.send(subscribe(1, *deep))
+        granted += client.packet()[1][2:].count(0)
+    assert granted == 10_000 * 16 // 200
+    assert memory(broker) - before < 80 * MIB
+    client.send(subscribe(2, ("shallow/+", 1)))
+    client.expect("90 03 00 02 80")
+    client.send(unsubscribe(3, "0/+" + "/a" * 198) + subscribe(4, ("shallow/+", 1)))
+    client.expect("b0 02 00 03 90 03 00 04 01")
+
+
 def test_a_subscribe_of_thousands_of_filters_is_one_answer(clients: Clients) -> None:
     client = clients.connect()
     client.send(subscribe(1, *((f"f/{number}/+", 1) for number in range(9000))))
