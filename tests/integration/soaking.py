@@ -3,9 +3,10 @@
     python tests/integration/soak.py --minutes 30
 
 Persistent publishers and subscribers that come and go watch over QoS 1 and 2 as in the
-torture; beside them clients without memory connect, subscribe, publish, retain, leave
-wills and go, with and without a word, and one that never reads. In the end the daemon must
-hold the memory it held after warming up, must have lost nothing and failed nowhere.
+torture; beside them clients without memory connect, subscribe, by place too, move, publish,
+retain, leave wills and go, with and without a word, and one that never reads. In the end
+the daemon must hold the memory it held after warming up, must have lost nothing and failed
+nowhere.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import contextlib
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -74,11 +76,12 @@ class Passers:
             for number in range(random.randrange(4)):
                 topic_filter = random.choice(("churn/#", "churn/+/x", f"churn/{number}", "will/#"))
                 writer.write(frame(0x82, b"\x00\x01" + text(topic_filter) + b"\x01"))
+            if random.random() < 0.5:
+                writer.write(b"".join(geo_packets(random)))
             for number in range(random.randrange(20)):
                 topic = random.choice((f"churn/{random.randrange(200)}", f"once/{name}/{number}"))
-                place = f"{random.uniform(-90, 90):.4f},{random.uniform(-90, 90):.4f}"
                 if random.random() < 0.2:
-                    topic = f"$geo/at={place}/churn/geo"
+                    topic = f"$geo/at={point(random)}/churn/geo"
                 qos, retain = random.randrange(3), topic.startswith("churn/1")
                 packet_id = (number + 1).to_bytes(2, "big") if qos else b""
                 payload = bytes(random.randrange(300))
@@ -91,6 +94,26 @@ class Passers:
                 await writer.drain()
         finally:
             writer.transport.abort()
+
+
+def point(random: Random) -> str:
+    """Give a place in a small country."""
+    return f"POINT({random.uniform(6, 15):.4f} {random.uniform(47, 55):.4f})"
+
+
+def geo_packets(random: Random) -> Iterator[bytes]:
+    """Say where a client is, what it wants to hear of by place, and move it about."""
+    yield frame(0x30, text("$/SYS/MQTT/location") + point(random).encode())
+    west, south = random.uniform(6, 14), random.uniform(47, 54)
+    box = f"BBOX({west:.3f},{south:.3f},{west + 1:.3f},{south + 1:.3f})"
+    for conditions in (f"covers={box}", "near=50000", f"publisher.intersects={box}"):
+        yield frame(0x82, b"\x00\x02" + text(f"$geo/{conditions}/churn/#") + b"\x01")
+    entry = text("churn/+") + bytes.fromhex("01 00 0000 01 03 00000000")
+    yield frame(0xF6, b"\x82\x00\x03" + entry + bytes((len(box),)) + box.encode() + b"\x00")
+    fence = f'{{"geometry": "{box}", "mode": "dynamic", "topics": ["churn/1/#"]}}'
+    yield frame(0x30, text("$/SYS/MQTT/geofence/here") + fence.encode())
+    for _ in range(random.randrange(10)):
+        yield frame(0x30, text("$/SYS/MQTT/location") + point(random).encode())
 
 
 async def fill(port: int) -> None:
