@@ -31,6 +31,7 @@ from protocol.geo import Geo
 from protocol.geometry_place import Limits
 from protocol.mqttg import GEO, PLAIN, Dialect
 from protocol.packets import Publish
+from protocol.topic_fields import known_topics
 
 DIALECTS = [GEO, PLAIN, Dialect(little_endian=True), Dialect(location_after_fixed_header=True)]
 INNERS = [0x30, 0x31, 0x32, 0x34, 0x3C, 0x82, 0x90, 0xA2, 0xB0, 0x10, 0x36]
@@ -230,6 +231,16 @@ def test_identity_is_every_field_but_qos_and_deliver(one: GeoEntry, other: GeoEn
         )
     )
     assert (one.identity == other.identity) == same
+
+
+def test_geo_topics_do_not_push_other_topics_out_of_memory() -> None:
+    """Every place is another topic, and none of them comes twice."""
+    kept = dict(known_topics)
+    for number in range(1000):
+        topic = f"$geo/at=POINT(8.{number:04} 54)/a".encode()
+        body = len(topic).to_bytes(2, "big") + topic + b"hi"
+        assert decode(0x30, body, GEO).topic == topic.decode()
+    assert known_topics == kept
 
 
 def test_a_geometry_may_be_longer_than_64_kib() -> None:

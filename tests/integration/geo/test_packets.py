@@ -323,6 +323,25 @@ def test_a_place_can_come_in_the_system_of_the_subscription(clients: Clients, to
     assert "SRID" not in event.geometry
 
 
+def test_without_an_epsg_a_place_comes_in_degrees(clients: Clients, topic: str) -> None:
+    client, sensor = clients.connect(), clients.connect()
+    granted(client, entry(topic, deliver=0x80))
+    settle(sensor, geopublish(topic, at=(294_400.0, 5_628_700.0), epsg=25832))
+    event = received(client)
+    assert (event.form, event.epsg) == (1, None)
+    assert event.geometry == pytest.approx((6.083, 50.77), abs=0.01)
+
+
+def test_wkb_comes_without_an_srid_of_its_own(clients: Clients, topic: str) -> None:
+    client, sensor = clients.connect(), clients.connect()
+    granted(client, entry(topic, deliver=4))
+    ewkb = struct.pack(">BIIdd", 0, 0x2000_0001, 25832, 294_400, 5_628_700)
+    settle(sensor, geopublish(topic, at=ewkb))
+    event = received(client)
+    assert (event.form, event.epsg) == (4, 25832)
+    assert event.geometry == struct.pack("<BIdd", 1, 1, 294_400, 5_628_700)
+
+
 def test_another_form_keeps_the_system_and_names_it_in_the_flags(
     clients: Clients, topic: str
 ) -> None:
@@ -506,6 +525,12 @@ def test_an_error_is_told_only_to_the_one_who_made_it(clients: Clients, topic: s
     deaf = clients.connect()
     settle(deaf, geopublish(topic, at="nowhere"))
     other.expect_nothing()
+
+
+def test_nobody_else_can_tell_an_error(clients: Clients) -> None:
+    client, forger = clients.subscribed("$/SYS/MQTT/error"), clients.connect()
+    tell(forger, "$/SYS/MQTT/error", '{"topic": "x", "reason": "forged"}')
+    client.expect_nothing()
 
 
 def test_every_geosubscribe_byte_by_byte(clients: Clients, topic: str) -> None:
