@@ -25,8 +25,7 @@ def ms(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
 
 
-# GeoMQTT: intervals and covers (Herle, Becker and Blankenbach, "Smart sensor-based geospatial
-# architecture for dike monitoring")
+# GeoMQTT: intervals and covers (Herle, Becker and Blankenbach, "Bridging GeoMQTT and REST")
 
 
 @pytest.mark.parametrize("door", ["GEOSUBSCRIBE", "$geo/"])
@@ -55,8 +54,7 @@ def test_geomqtts_interval_lasts_two_hours_and_a_half(
     assert payloads(client, 3) == ["start", "within", "last"]
 
 
-# MQTT-G: forest fires (Bryce, Shaw and Srivastava, "MQTT-G: A Publish/Subscribe Protocol with
-# Geolocation")
+# MQTT-G: forest fires (Bryce and Srivastava, "The Addition of Geolocation to Sensor Networks")
 
 
 def test_fire_crews_hear_of_their_own_fire_and_managers_of_all(
