@@ -300,6 +300,7 @@ async def test_tls_carries_the_same(start_broker, certificate, kind, transport):
         await geomqtt.Client(host, port, tls=True, transport=transport).connect()
 
 
+@pytest.mark.needs("mosquitto")
 async def test_mosquitto_and_our_client_understand_each_other(broker):
     async with geomqtt.Client(broker.host, broker.port) as client:
         await client.subscribe("from/mosquitto", qos=2)

@@ -202,6 +202,7 @@ def test_a_users_geo_mistake_is_one_line(broker, arguments, reason):
     assert reason in line
 
 
+@pytest.mark.needs("mosquitto")
 def test_standard_tools_are_geo_clients_beside_ours(broker):
     topic = "$geo/at=POINT(8.58 54.51);time=2026-03-28T11:15:00Z/node/7/temperature"
     subprocess.run(

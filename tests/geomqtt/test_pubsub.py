@@ -17,6 +17,8 @@ THEIRS = {"pub": ["mosquitto_pub"], "sub": ["mosquitto_sub"]}
 BOTH = pytest.mark.parametrize("tool", [OURS, THEIRS], ids=["geomqtt", "mosquitto"])
 TIMEOUT_S = 15
 
+pytestmark = pytest.mark.needs("mosquitto")
+
 
 def run(tool, command, broker, *arguments, stdin=b"", check=True):
     result = subprocess.run(

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import queue
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,14 +71,6 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
 def prefix() -> str:
     """Give a topic level that no other test uses."""
     return f"clients{next(_numbers)}"
-
-
-def needs(program: str, package: str) -> str:
-    """Find a program, or report the test as not run."""
-    found = shutil.which(program)
-    if found is None:
-        pytest.skip(f"not run: {program} is missing (Debian: apt-get install {package})")
-    return found
 
 
 # paho-mqtt
@@ -231,17 +222,15 @@ async def test_amqtts_client_exchanges_messages_of_every_quality(
 # MQTT.js
 
 
+@pytest.mark.needs("mqttjs")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_mqttjs_exchanges_messages_of_every_quality(
     doors: Doors, prefix: str, transport: str
 ) -> None:
-    node = needs("node", "nodejs")
     modules = ROOT / ".tools" / "node" / "node_modules"
-    if not (modules / "mqtt").is_dir():
-        pytest.skip("not run: MQTT.js is missing (npm install --prefix .tools/node mqtt)")
     scheme = {"mqtt": "mqtt", "tls": "mqtts", "ws": "ws", "wss": "wss"}[transport]
     path = "/mqtt" if doors.web(transport) else ""
-    command = [node, str(Path(__file__).parent / "mqttjs.cjs")]
+    command = ["node", str(Path(__file__).parent / "mqttjs.cjs")]
     command += [f"{scheme}://localhost:{doors.port(transport)}{path}", prefix]
     if doors.secure(transport):
         command.append(str(doors.certificates.ca))
@@ -265,7 +254,7 @@ def test_mqttjs_exchanges_messages_of_every_quality(
 
 def mosquitto(doors: Doors, program: str, transport: str, *arguments: str) -> list[str]:
     """Build a command line of mosquitto-clients."""
-    command = [needs(program, "mosquitto-clients"), "-p", str(doors.port(transport))]
+    command = [program, "-p", str(doors.port(transport))]
     if doors.secure(transport):
         command += ["-h", "localhost", "--cafile", str(doors.certificates.ca)]
     else:
@@ -273,6 +262,7 @@ def mosquitto(doors: Doors, program: str, transport: str, *arguments: str) -> li
     return [*command, *arguments]
 
 
+@pytest.mark.needs("mosquitto")
 @pytest.mark.parametrize("version", ["mqttv31", "mqttv311"])
 @pytest.mark.parametrize("transport", ["mqtt", "tls"])
 def test_mosquitto_clients_exchange_messages(
@@ -306,6 +296,7 @@ def test_mosquitto_clients_exchange_messages(
             assert subscriber.wait(TIMEOUT_S) == 0
 
 
+@pytest.mark.needs("mosquitto")
 def test_mosquitto_clients_speaking_mqtt_5_are_told_that_it_is_not_served(
     doors: Doors, prefix: str
 ) -> None:
@@ -320,6 +311,7 @@ def test_mosquitto_clients_speaking_mqtt_5_are_told_that_it_is_not_served(
     assert "protocol version" in done.stderr.lower()
 
 
+@pytest.mark.needs("mosquitto")
 def test_mosquitto_and_paho_talk_to_each_other(doors: Doors, prefix: str) -> None:
     with Paho(doors, "wss") as client:
         client.subscribe(f"{prefix}/#", 1)

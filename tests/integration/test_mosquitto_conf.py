@@ -142,6 +142,7 @@ def convert(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.needs("mosquitto")
+@pytest.mark.needs("mosquitto")
 def test_users_rules_tls_and_mount_points_work_as_they_did(
     installation: Installation, folder: Path
 ) -> None:
@@ -183,6 +184,7 @@ def test_what_is_not_honoured_is_named_once_at_start(
 
 
 @pytest.mark.parametrize("option", ["", "per_listener_settings true\n"])
+@pytest.mark.needs("mosquitto")
 def test_listeners_may_have_passwords_and_rules_of_their_own(
     start_broker: StartBroker, folder: Path, option: str
 ) -> None:

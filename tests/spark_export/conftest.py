@@ -1,4 +1,4 @@
-"""One Spark session for all tests here; without Java they fail and say so."""
+"""One Spark session for all tests here; without Java they are set aside as not run."""
 
 import importlib.util
 import sys
@@ -25,6 +25,11 @@ def _load(name: str) -> ModuleType:
 
 
 make_log = _load("make_log")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Everything here needs Spark, and Spark needs Java."""
+    item.add_marker(pytest.mark.needs("java"))
 
 
 @pytest.fixture(scope="session")

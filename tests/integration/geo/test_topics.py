@@ -352,6 +352,7 @@ def run(*command: str) -> Callable[[], str]:
     return finish
 
 
+@pytest.mark.needs("mosquitto")
 def test_mosquitto_clients_are_geo_clients(daemon: RunningBroker, topic: str) -> None:
     """In debug mode it tells when its subscription has been granted."""
     where = ["-h", daemon.host, "-p", str(daemon.port)]
