@@ -26,7 +26,7 @@ from protocol.values import value
 LENGTH = Struct("<I")
 CHUNK_ROWS = 1000
 CHUNK_BYTES = 256 << 10  # more would hold up the broker while it passes through
-NICENESS = 10  # the broker goes first
+NICENESS = 15  # the broker goes first
 
 
 @value
