@@ -28,7 +28,7 @@ from tests.bench.traffic import (
 WEST, SOUTH, EAST, NORTH = 13.2, 52.4, 13.6, 52.64
 CORNERS = 32
 HITS = 5.0  # of an event, on average
-EVENTS = 2000  # places that the publishers visit in turn
+EVENTS = 10_000  # places that the publishers visit in turn
 IN_A_PACKET = 50
 TOPIC = "bench/geo"
 TIME_MS = 1_774_696_500_000
