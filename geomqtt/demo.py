@@ -197,8 +197,7 @@ class Stage:
         client = await self._connect(actor.client_id)
         number = self._members[actor.kind]
         self._members[actor.kind] += 1
-        [event, *_] = actor.act(_now_ms())
-        client.move(lat=event.at.lat, lon=event.at.lon)
+        client.move(lat=actor.at.lat, lon=actor.at.lon)
         if actor.kind == "vehicle" and number in RESCUERS:
             await client.subscribe("alarm/#", near=5000.0)
         elif actor.kind == "walker" and number in GUIDES:
@@ -234,10 +233,12 @@ class Stage:
                 self._sent[actor.kind] += 1
             if actor.moves and now - moved_at > MOVE_EVERY_S:
                 moved_at = now
-                client.move(lat=event.at.lat, lon=event.at.lon)
+                client.move(lat=actor.at.lat, lon=actor.at.lon)
 
     async def _publish(self, client: Client, actor: Actor, event: Event) -> None:
-        if actor.kind == "walker":
+        if event.at is None:
+            await client.publish(event.topic, event.payload)
+        elif actor.kind == "walker":
             await client.publish(geo_topic(event.topic, event.at), event.payload)
         else:
             at = {"lat": event.at.lat, "lon": event.at.lon}

@@ -5,6 +5,7 @@ and answers with events; it never reads a clock, never publishes and knows no br
 
     Vehicle   drives along the streets               vehicle/<kind>/<id>     JSON
     Ferry     goes to and fro                        ferry/<name>            JSON
+                                                     ferry/<name>/departed   where to, no place
     Walker    strolls through Husum                  walker/<id>/pulse       a number
     Sensor    stands on a dike                       node/<id>/temperature   a number
                                                      node/<id>/waterlevel    a number
@@ -33,16 +34,17 @@ class Event:
 
     topic: str
     payload: str
-    at: Spot
+    at: Spot | None  # None: an ordinary message, without a place
     to: str | None = None  # an event geofence, as geometry text
 
 
 class Actor(Protocol):
-    """What the stage asks of everybody on it."""
+    """What the stage asks of everybody on it: `at` is where it is after it has acted."""
 
     client_id: str
     kind: str
     moves: bool
+    at: Spot
 
     def act(self, now_ms: int) -> list[Event]:
         """Say what happens until now."""
@@ -100,6 +102,7 @@ class Vehicle:
         self._topic = f"vehicle/{sort}/{name}"
         self._chance = chance
         start = chance.randrange(len(streets.places))
+        self.at = streets.places[start]
         self._traveller = _Traveller(streets, start, chance)
         self._speed = 0.0
         self._fuel = chance.uniform(30, 100)
@@ -111,14 +114,14 @@ class Vehicle:
         self._last_ms = now_ms
         wish = self._traveller.usual_speed * self._chance.uniform(0.75, 1.1)
         self._speed += (wish - self._speed) * min(passed_s / 4, 1)
-        at = self._traveller.go(self._speed * passed_s)
+        self.at = self._traveller.go(self._speed * passed_s)
         self._fuel = self._fuel - self._speed * passed_s / 20_000 if self._fuel > 5 else 100.0
         payload = _json(
             speed=round(self._speed * 3.6, 1),
             heading=round(self._traveller.heading),
             fuel=round(self._fuel, 1),
         )
-        return [Event(self._topic, payload, at)]
+        return [Event(self._topic, payload, self.at)]
 
 
 class Ferry:
@@ -131,16 +134,22 @@ class Ferry:
 
     def __init__(self, start_ms: int) -> None:
         self._start_ms = start_ms
+        self._leg = -1
+        self.at = FERRY_LINE.places[0]
 
     def act(self, now_ms: int) -> list[Event]:
         """Sail on."""
         way_m = (now_ms - self._start_ms) / 1000 * self.SPEED
-        legs, done_m = divmod(way_m, FERRY_LINE.length_m)
-        outward = legs % 2 == 0
-        at = FERRY_LINE.at(done_m if outward else FERRY_LINE.length_m - done_m)
+        leg, done_m = divmod(way_m, FERRY_LINE.length_m)
+        outward = leg % 2 == 0
+        self.at = FERRY_LINE.at(done_m if outward else FERRY_LINE.length_m - done_m)
         bound = "Pellworm" if outward else "Nordstrand"
         left_s = round((FERRY_LINE.length_m - done_m) / self.SPEED)
-        return [Event("ferry/pellworm", _json(bound=bound, arrives_in_s=left_s), at)]
+        events = [Event("ferry/pellworm", _json(bound=bound, arrives_in_s=left_s), self.at)]
+        if leg != self._leg:
+            self._leg = int(leg)
+            events.append(Event("ferry/pellworm/departed", bound, None))
+        return events
 
 
 class Walker:
@@ -155,7 +164,9 @@ class Walker:
         self._topic = f"walker/{number}/pulse"
         self._chance = chance
         nodes = range(HUSUM.columns * HUSUM.rows)  # Husum comes first on the map
-        self._traveller = _Traveller(streets, chance.choice(nodes), chance)
+        start = chance.choice(nodes)
+        self.at = streets.places[start]
+        self._traveller = _Traveller(streets, start, chance)
         self._pace = chance.uniform(1.0, 2.6)
         self._pulse = 70 + 20 * self._pace
         self._last_ms: int | None = None
@@ -165,8 +176,8 @@ class Walker:
         passed_s = (now_ms - self._last_ms) / 1000 if self._last_ms is not None else 0.0
         self._last_ms = now_ms
         self._pulse += self._chance.gauss(0, 2) + (70 + 20 * self._pace - self._pulse) * 0.05
-        at = self._traveller.go(self._pace * passed_s)
-        return [Event(self._topic, f"{self._pulse:.0f}", at)]
+        self.at = self._traveller.go(self._pace * passed_s)
+        return [Event(self._topic, f"{self._pulse:.0f}", self.at)]
 
 
 class Sensor:

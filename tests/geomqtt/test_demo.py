@@ -92,6 +92,11 @@ def test_the_ferry_comes_back_from_the_island():
     ferry = Ferry(start_ms=0)
     crossing_ms = int(FERRY_LINE.length_m / Ferry.SPEED * 1000)
     outward, back = ferry.act(crossing_ms // 2)[0], ferry.act(crossing_ms * 3 // 2)[0]
+    assert [each.topic for each in ferry.act(crossing_ms * 2 + 10)] == [
+        "ferry/pellworm",
+        "ferry/pellworm/departed",  # once for every crossing
+    ]
+    assert [each.topic for each in ferry.act(crossing_ms * 2 + 20)] == ["ferry/pellworm"]
     assert json.loads(outward.payload)["bound"] == "Pellworm"
     assert json.loads(back.payload)["bound"] == "Nordstrand"
     assert outward.at.metres_to(back.at) < 20

@@ -11,6 +11,13 @@ export class Problem extends Error {
   }
 }
 
+let hasLog = true;
+
+/** Tell whether there is a log: without one nobody needs to ask it. */
+export function setLog(present) {
+  hasLog = present;
+}
+
 /** An address beside this page, without the credentials that the page's own may carry. */
 export function beside(path) {
   const here = new URL("./", location.href);
@@ -55,9 +62,15 @@ export async function getJson(url, { signal } = {}) {
 
 /** Ask the log; the newest events come, in the order in which they happened. */
 export async function findEvents(question, options) {
+  if (!hasLog) throw new Problem("The event log is off: there is no history.", 503);
   const answer = await getJson(eventsUrl({ ...question, order: "newest" }), options);
   // The sort is stable: what happened in the same millisecond stays in the order of receipt.
   return answer.features.map(readFeature).reverse().sort((a, b) => a.start - b.start);
+}
+
+/** Topics of the log; none if there is no log. */
+export async function findTopics(limit) {
+  return hasLog ? getJson(beside(`rest/topics/%23?size=${limit}`)) : [];
 }
 
 export async function getFeatures(path, options) {

@@ -19,7 +19,6 @@ export class Live extends EventTarget {
   #timer = 0;
   #question = "";
   #asking = null;
-  hasLog = true;
 
   constructor(map, events) {
     super();
@@ -73,7 +72,6 @@ export class Live extends EventTarget {
     this.#asking?.abort();
     const asking = new AbortController();
     this.#asking = asking;
-    if (!this.hasLog) return;
     try {
       const found = await findEvents(
         { ...question, from: Date.now() - LOOK_BACK_MS, size: LOOK_BACK_EVENTS },

@@ -1,6 +1,6 @@
 // The page, put together: the map, its layers, and who listens to whom.
 
-import { beside, findEvents, getJson } from "./api.js";
+import { beside, findEvents, findTopics, getJson, setLog } from "./api.js";
 import { ChartPanel } from "./chart_panel.js";
 import { fitRange } from "./colours.js";
 import { Copying } from "./copying.js";
@@ -212,11 +212,11 @@ byId("filter").value = state.filter;
 
 async function offerTopics() {
   try {
-    const topics = await getJson(beside("rest/topics/%23?size=300"));
+    const topics = await findTopics(300);
     const firsts = [...new Set(topics.map((topic) => topic.split("/")[0]))].map((first) => `${first}/#`);
     byId("topics").replaceChildren(...["#", ...firsts, ...topics].map((value) => make("option", { value })));
   } catch {
-    // Suggestions are no more than that: without a log there are none.
+    // Suggestions are no more than that.
   }
 }
 
@@ -415,7 +415,7 @@ async function start() {
     if (problem.status === 401) return live.refuse(`${problem.message}: load the page again to sign in`);
     settings = { event_log: true };
   }
-  live.hasLog = settings.event_log;
+  setLog(settings.event_log);
   if (settings.tile_url) addTiles(settings);
   else if (!worldLayer) await addWorld();
   await findPlaceToLook();
