@@ -8,7 +8,7 @@ const MARGIN = { top: 10, right: 12, bottom: 22, left: 44 };
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
 
 /** Round steps for an axis: low, high and the ticks between. */
-export function niceTicks(low, high, wanted) {
+function niceTicks(low, high, wanted) {
   const span = high - low || Math.abs(high) || 1;
   const power = 10 ** Math.floor(Math.log10(span / wanted));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => span / each <= wanted);

@@ -10,7 +10,7 @@ import { conditionText } from "./topics.js";
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** The forms of a question: title, text and what it is for. */
-export function formsOf({ filter, geometry, from = null, to = null }) {
+function formsOf({ filter, geometry, from = null, to = null }) {
   const url = eventsUrl({ filter, geometry, from, to }).href;
   const live = eventsUrl({ filter, geometry }).href;
   const topic = geometry ? `$geo/intersects=${conditionText(geometry)}/${filter}` : filter;

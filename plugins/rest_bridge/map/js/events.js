@@ -15,7 +15,6 @@ export class Events extends EventTarget {
   #first = 0;
   #known = new Set();
   tracks = new Map(); // key -> events, oldest first
-  taken = 0; // ever
 
   get size() {
     return this.#queue.length - this.#first;
@@ -49,7 +48,6 @@ export class Events extends EventTarget {
       this.#queue.splice(0, this.#first);
       this.#first = 0;
     }
-    this.taken += fresh.length;
     if (fresh.length) this.dispatchEvent(new CustomEvent("change", { detail: fresh }));
   }
 

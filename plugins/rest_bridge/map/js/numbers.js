@@ -55,10 +55,10 @@ export function numberOf(event, key) {
 
 /** Remembers which sources there are. */
 export class Sources extends EventTarget {
-  #seen = new Map(); // key -> how many events
+  #seen = new Set();
 
   get keys() {
-    return [...this.#seen.keys()].sort();
+    return [...this.#seen].sort();
   }
 
   take(events) {
@@ -69,10 +69,9 @@ export class Sources extends EventTarget {
       const pattern = patternOf(event.topic);
       for (const member of Object.keys(numbers)) {
         const key = sourceKey(pattern, member);
-        const before = this.#seen.get(key);
-        if (before === undefined && this.#seen.size >= MAX_SOURCES) continue;
-        this.#seen.set(key, (before ?? 0) + 1);
-        grew ||= before === undefined;
+        if (this.#seen.has(key) || this.#seen.size >= MAX_SOURCES) continue;
+        this.#seen.add(key);
+        grew = true;
       }
     }
     if (grew) this.dispatchEvent(new Event("change"));

@@ -14,17 +14,6 @@ export function filterFault(filter) {
   return "";
 }
 
-export function matches(filter, topic) {
-  const wanted = filter.split("/");
-  const levels = topic.split("/");
-  if (topic.startsWith("$") && (wanted[0] === "#" || wanted[0] === "+")) return false;
-  for (const [index, level] of wanted.entries()) {
-    if (level === "#") return true;
-    if (index >= levels.length || (level !== "+" && level !== levels[index])) return false;
-  }
-  return wanted.length === levels.length;
-}
-
 /** A filter as part of a path; + stays readable. */
 export function filterPath(filter) {
   return filter.split("/").map(encodeURIComponent).join("/").replaceAll("%2B", "+");
