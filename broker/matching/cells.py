@@ -1,17 +1,18 @@
 """Fences by the cells they touch, so that a point finds its fences in a dictionary.
 
 The world is cut into squares of 360 / 2^level degrees; every fence lives on the level
-where it is a few cells wide. What a fence is to one of its cells is found out when a point
-first falls into that cell, and remembered:
+where it is a few cells wide. The more points visit a cell, the more is known of it:
 
-    inside  the whole cell lies in the fence: every point of it is a hit, no geometry needed
-    edge    the fence's border runs through the cell: each point needs the exact test
-    (gone)  the cell lies in the fence's box, but not in the fence
+    never visited    a list of the fences whose boxes touch the cell, and no more
+    some visits      each of these fences is tested with each point
+    LEARN_VISITS     what each fence is to the cell is found out, and remembered:
+                     inside (the whole cell lies in the fence: every point is a hit, without
+                     geometry), edge (its border runs through the cell), or not there at all
+    SPLIT_VISITS     a cell with edges is cut into four, again and again
 
-A fence that stands *alone* is all its owner asks: inside means matched (`sure`), and at the
-edge one call of `intersects_xy` decides (`exact`). A cell that many points visit and
-that has edges is split into four, again and again: where things happen, few tests remain,
-and where nothing happens a cell is a list of fences and no more.
+So where things happen few tests remain, and where little happens nothing is spent on it.
+A fence that stands *alone* is all its owner asks: inside means matched (`sure`), and at
+the edge `intersects_xy` decides (`shapes`, for the owners in `tested`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from math import floor, log2
 from typing import Generic, TypeVar
 
 import shapely
-from shapely import lib
 
 from protocol.geometry_place import Area, Box, Geometry, Place
 from protocol.relations import CONTAINS, COVERS, INTERSECTS, spatial
@@ -34,21 +34,31 @@ EXACT = (COVERS, INTERSECTS)  # for a point, by shapely.intersects_xy
 
 CELLS_ACROSS = 8  # a fence is between half of this and as many cells wide
 MAX_LEVEL = 20  # squares of about 38 m
-# Four smaller cells cost about 40 us to look at; each visit then saves a test or two of 1 us.
-SPLIT_VISITS = 32
+# Learning a cell costs about 100 us, and each visit then saves some tests of 0.2 us.
+LEARN_VISITS = 128
+SPLIT_VISITS = 512
+# A point is tested against 32 vertices in 0.2 us, and in 1.5 us if GEOS has prepared that
+# polygon and 20,000 others, because their indexes fall out of the processor's cache.
+PREPARED_VERTICES = 128
 SPLIT_DEPTH = 4
 
 
 class Fence(Generic[T]):
     """A place in the index, with whatever its owner wants to find by it."""
 
-    __slots__ = ("alone", "cells", "item", "place", "relation")
+    __slots__ = ("alone", "cells", "item", "place", "relation", "shape")
 
     def __init__(self, place: Place, item: T, relation: int, *, alone: bool) -> None:
         self.place = place
         self.item = item
         self.relation = relation
         self.alone = alone
+        # What decides for a point, if that is all: None where more must be asked.
+        self.shape: Geometry | None = None
+        if alone and relation in EXACT and not place.is_point and place.bounds[2] < 180:
+            self.shape = place.geometry
+            if shapely.get_num_coordinates(self.shape) > PREPARED_VERTICES:
+                shapely.prepare(self.shape)
         self.cells: tuple[int, list[int]] = (0, [])
 
 
@@ -63,55 +73,62 @@ class Cell(Generic[T]):
         "children",
         "depth",
         "edge",
-        "exact",
         "fences",
         "inside",
+        "shapes",
         "sure",
+        "tested",
         "visits",
     )
 
-    def __init__(self, fences: list[Fence[T]], corners: Box, parent: Cell[T] | None = None) -> None:
+    def __init__(self, fences: list[Fence[T]], parent: Cell[T] | None = None) -> None:
         self.fences = fences
         self.depth: int = parent.depth + 1 if parent is not None else 0
         self.visits = 0
         self.children: list[Cell[T] | None] | None = None
-        self.across: list[Fence[T]] = []  # those whose border runs through the cell
         # What holds for the whole parent holds for each of its quarters.
         self.sure: list[T] = list(parent.sure) if parent is not None else []
         self.inside: list[T] = list(parent.inside) if parent is not None else []
-        self.exact: list[tuple[Geometry, T]] = []  # intersects_xy(geometry, x, y) decides
-        self.edge: list[T] = []
-        self._learn(fences if parent is None else parent.across, corners)
+        self._test(fences if parent is None else parent.across)
 
-    def _learn(self, fences: list[Fence[T]], corners: Box) -> None:
-        """Find out what fences are to this cell."""
+    def _test(self, fences: list[Fence[T]]) -> None:
+        """Have these fences tested with every point."""
+        self.across = fences  # whose border may run through the cell
+        self.shapes: list[Geometry] = []
+        self.tested: list[T] = []
+        self.edge: list[T] = []
+        for fence in fences:
+            if fence.shape is not None:
+                self.shapes.append(fence.shape)
+                self.tested.append(fence.item)
+            else:
+                self.edge.append(fence.item)
+
+    def learn(self, corners: Box) -> None:
+        """Find out what the fences are to this cell."""
         west, south, east, north = corners
         # A hair wider than the cell: a point that rounding puts here must not be lost.
         hair = (east - west) * 1e-9
         box = shapely.box(west - hair, south - hair, east + hair, north + hair)
         at_seam = west < -179.999 or east > 179.999
-        for fence in fences:
+        across = []
+        for fence in self.across:
             place = fence.place
             if fence.relation not in SETTLED or place.is_point:
-                self.across.append(fence)
-                self.edge.append(fence.item)
-                continue
-            if at_seam or place.bounds[2] > 179.999:
+                verdict = Lies.ACROSS
+            elif at_seam or place.bounds[2] > 179.999:
                 verdict = _compare_at_seam(place, box, fence.relation)
             else:
                 verdict = _compare(place, box)
             if verdict is Lies.INSIDE:
                 (self.sure if fence.alone else self.inside).append(fence.item)
             elif verdict is Lies.ACROSS:
-                self.across.append(fence)
-                if fence.alone and fence.relation in EXACT and place.bounds[2] < 180:
-                    self.exact.append((place.geometry, fence.item))
-                else:
-                    self.edge.append(fence.item)
+                across.append(fence)
+        self._test(across)
 
     def worth_splitting(self) -> bool:
         """Tell whether smaller cells would spare tests."""
-        return bool(self.exact or self.edge) and self.depth < SPLIT_DEPTH
+        return bool(self.across) and self.depth < SPLIT_DEPTH
 
 
 class CellIndex(Generic[T]):
@@ -179,8 +196,7 @@ class CellIndex(Generic[T]):
             if cell is None:
                 continue
             if type(cell) is not Cell:
-                fences = _fences_of(cell)
-                cell = cells[key] = Cell(fences, _corners(column, row, scale))
+                cell = cells[key] = Cell(_fences_of(cell))
             children = cell.children
             while children is not None:
                 scale *= 2  # noqa: PLW2901 - down one level
@@ -188,12 +204,13 @@ class CellIndex(Generic[T]):
                 quarter = (column & 1) << 1 | row & 1
                 child = children[quarter]
                 if child is None:
-                    corners = _corners(column, row, scale)
-                    child = children[quarter] = Cell([], corners, cell)
+                    child = children[quarter] = Cell([], cell)
                 cell = child
                 children = cell.children
             cell.visits += 1
-            if cell.visits == SPLIT_VISITS and cell.worth_splitting():
+            if cell.visits == LEARN_VISITS:
+                cell.learn(_corners(column, row, scale))
+            elif cell.visits == SPLIT_VISITS and cell.worth_splitting():
                 cell.children = [None, None, None, None]
             yield cell
 
@@ -220,13 +237,12 @@ class Lies(Enum):
 
 
 def _compare(place: Place, box: Geometry) -> Lies:
-    geometry = place.geometry
-    if not place.prepared:  # type: ignore[attr-defined]
-        lib.prepare(geometry)
-        place.prepared = True  # type: ignore[attr-defined]
-    if lib.contains_properly(geometry, box):
+    # A copy, because what GEOS prepares for boxes slows points down (see above).
+    geometry = shapely.from_wkb(shapely.to_wkb(place.geometry))
+    shapely.prepare(geometry)
+    if shapely.contains_properly(geometry, box):
         return Lies.INSIDE
-    return Lies.ACROSS if lib.intersects(geometry, box) else Lies.OUTSIDE
+    return Lies.ACROSS if shapely.intersects(geometry, box) else Lies.OUTSIDE
 
 
 def _compare_at_seam(place: Place, box: Geometry, relation: int) -> Lies:

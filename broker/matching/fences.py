@@ -15,6 +15,7 @@ A handful of subscriptions is not worth an index: below `SMALL` all are tested i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -47,34 +48,38 @@ ItemT = TypeVar("ItemT", bound=Item)
 
 
 class Undecided(Generic[ItemT]):
-    """Points at the edges of fences, to be decided together: 0.6 us each instead of 2.2."""
+    """Tests of points against shapes, to be made together: 0.6 us each instead of 2.2."""
 
     def __init__(self) -> None:
-        self._geometries: list[Geometry] = []
+        self._shapes: list[Geometry] = []
+        self._items: list[ItemT] = []
         self._xs: list[float] = []
         self._ys: list[float] = []
-        self._decided: list[tuple[list[ItemT], ItemT]] = []
+        self._runs: list[tuple[list[ItemT], int]] = []  # for whom, and how many tests
 
     def add(
-        self, tests: list[tuple[Geometry, ItemT]], x: float, y: float, found: list[ItemT]
+        self, shapes: list[Geometry], items: list[ItemT], x: float, y: float, found: list[ItemT]
     ) -> None:
-        """Put off some tests of one point; those that hold will be added to `found`."""
-        for geometry, item in tests:
-            self._geometries.append(geometry)
-            self._decided.append((found, item))
-        self._xs += [x] * len(tests)
-        self._ys += [y] * len(tests)
+        """Put off the tests of one point; the items of those that hold will go to `found`."""
+        count = len(shapes)
+        self._shapes += shapes
+        self._items += items
+        self._xs += [x] * count
+        self._ys += [y] * count
+        self._runs.append((found, count))
 
     def decide(self) -> None:
         """Make all tests."""
-        if not self._geometries:
+        if not self._shapes:
             return
-        geometries = np.empty(len(self._geometries), dtype=object)
-        geometries[:] = self._geometries
-        hits = intersects_xy(geometries, np.array(self._xs), np.array(self._ys))
-        for number in np.flatnonzero(hits).tolist():
-            found, item = self._decided[number]
-            found.append(item)
+        shapes = np.empty(len(self._shapes), dtype=object)
+        shapes[:] = self._shapes
+        hits = intersects_xy(shapes, np.array(self._xs), np.array(self._ys)).tolist()
+        start = 0
+        for found, count in self._runs:
+            end = start + count
+            found.extend(compress(self._items[start:end], hits[start:end]))
+            start = end
 
 
 class FenceIndex(Generic[ItemT]):
@@ -200,24 +205,23 @@ class FenceIndex(Generic[ItemT]):
         x, y = place.x, place.y
         for cell in self._cells[0].at(x, y):
             found += cell.sure
-            if undecided is None:
-                for geometry, item in cell.exact:
-                    if intersects_xy(geometry, x, y):
+            if undecided is not None:
+                undecided.add(cell.shapes, cell.tested, x, y, found)
+            else:
+                for shape, item in zip(cell.shapes, cell.tested, strict=True):
+                    if intersects_xy(shape, x, y):
                         found.append(item)
-            elif cell.exact:
-                undecided.add(cell.exact, x, y, found)
             for item in cell.inside:
                 if passes(item.geo, probe, item.here, settled=leading(item.geo)):
                     found.append(item)
             for item in cell.edge:
                 if passes(item.geo, probe, item.here):
                     found.append(item)
-            self.candidates += len(cell.sure) + len(cell.exact) + len(cell.inside) + len(cell.edge)
+            self.candidates += len(cell.sure) + len(cell.tested) + len(cell.inside) + len(cell.edge)
 
     def _match_publisher(self, probe: Probe, place: Place, found: list[ItemT]) -> None:
         for cell in self._cells[1].at(place.x, place.y):
-            exact = [item for _, item in cell.exact]
-            for item in [*cell.sure, *exact, *cell.inside, *cell.edge]:
+            for item in [*cell.sure, *cell.tested, *cell.inside, *cell.edge]:
                 if passes(item.geo, probe, item.here):
                     found.append(item)
         self._match_near(self._near[1], probe, place, found)

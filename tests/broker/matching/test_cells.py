@@ -37,8 +37,8 @@ def claims(index: CellIndex[str], where: Place) -> tuple[set[str], set[str]]:
     candidates: set[str] = set()
     for cell in index.at(where.x, where.y):
         settled |= {*cell.sure, *cell.inside}
-        candidates |= {*cell.edge, *(item for _, item in cell.exact)}
-        for geometry, item in cell.exact:
+        candidates |= {*cell.edge, *cell.tested}
+        for geometry, item in zip(cell.shapes, cell.tested, strict=True):
             if shapely.intersects_xy(geometry, where.x, where.y):
                 settled.add(item)
     return settled, candidates
