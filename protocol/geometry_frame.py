@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from shapely.errors import ShapelyError
 
 from protocol.errors import BadGeometry
+from protocol.geometry_crossings import check_crossings
 from protocol.geometry_place import DECIMALS, Area, Geometry, Place
 
 Floats = NDArray[np.float64]
@@ -27,6 +28,7 @@ Interval = tuple[float, float]
 
 POINT, LINE, RING, POLYGON = 0, 1, 2, 3  # shapely's type numbers
 FULL_TURN = 360.0
+MAX_TURNS = 64  # a satellite's day is 16; every turn costs, and a number can name 10^300 of them
 GRID = 10.0**-DECIMALS  # what is cut and joined again is rounded like what is moved
 # Where in a gap between vertices to cut: off its middle, because symmetrical drawings
 # cross there.
@@ -47,6 +49,7 @@ def to_place(geometry: Geometry) -> Place:
     if geometry.geom_type == "Point":
         z = geometry.z if geometry.has_z else None
         return Place(geometry.x, geometry.y, None if z is None or math.isnan(z) else z)
+    check_crossings(geometry)
     geometry = shapely.force_2d(geometry)
     min_x, _, max_x, _ = geometry.bounds
     kind = geometry.geom_type
@@ -290,6 +293,8 @@ def _cut(parts: Iterable[Geometry], meridian: float) -> list[Geometry]:
         if kind == POINT:
             points.append(shapely.set_precision(shift(part, last), GRID))
             continue
+        if last - first > MAX_TURNS:
+            raise BadGeometry(f"goes round the world more than {MAX_TURNS} times")
         target = polygons if kind == POLYGON else lines
         for turns in range(first, last + 1):
             clipped = simple_parts(shapely.intersection(shift(part, turns), window))

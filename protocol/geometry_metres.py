@@ -178,6 +178,9 @@ def _home(parts: list[Geometry]) -> list[Geometry]:
 CHUNK = 50_000.0  # metres of a line that are drawn in one picture, at least
 MAX_CHUNKS = 128
 MAX_CORNERS = 20_000
+# Beyond these a buffer takes seconds.
+MAX_PARTS = 1_000
+MAX_LENGTH = 1e9  # metres: 25 times round the world
 
 
 def buffer_metres(place: Place, metres: float) -> Place:
@@ -197,8 +200,14 @@ def buffer_metres(place: Place, metres: float) -> Place:
         return place
     if metres >= WHOLE_WORLD:
         return Area(shapely.box(*_WORLD), wraps=True)
+    wholes = simple_parts(place.geometry)
+    if len(wholes) > MAX_PARTS:
+        raise BadGeometry(f"buffer of {len(wholes)} parts, limit is {MAX_PARTS}")
+    paths = [path for part in wholes for path in paths_of(part)]
+    if sum(float(_lengths(path).sum()) for path in paths) > MAX_LENGTH:
+        raise BadGeometry(f"buffer of lines of more than {MAX_LENGTH / 1000:.0f} km")
     parts: list[Geometry] = []
-    for part in simple_parts(place.geometry):
+    for part in wholes:
         parts += _buffered(part, metres)
     return assemble(_home(parts), overlapping=True)
 

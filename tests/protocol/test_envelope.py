@@ -260,7 +260,8 @@ def test_too_many_vertices_are_a_fault_and_no_more(count: int) -> None:
 
 
 def test_a_listener_may_allow_more_vertices() -> None:
-    text = ("LINESTRING(" + ",".join(["1 2", "2 1"] * 8000) + ")").encode()
+    corners = (f"{number / 1000} {number % 2}" for number in range(16_000))
+    text = f"LINESTRING({','.join(corners)})".encode()
     data = geopublish(Publish("a", b"", geo=Geo(geometry_form=3, geometry_raw=text)))
     assert opened(data, dialect=Dialect(geometry=Limits(max_vertices=20_000))).fault is None
 
