@@ -22,11 +22,27 @@ from protocol.geometry import parse_text
 from protocol.geometry_place import DEFAULT_LIMITS
 from protocol.mqttg import GEO, PLAIN, Dialect
 from protocol.packets import Publish
-from protocol.temporal import parse_event_time, parse_filter
+from protocol.relations import DE9IM, DWITHIN, spatial
+from protocol.temporal import MAX_MS, MIN_MS, parse_event_time, parse_filter
 from protocol.topics import check_filter, check_topic, matches, parse_share
 
 DIALECTS = (PLAIN, GEO, Dialect(little_endian=True), Dialect(location_after_fixed_header=True))
 MAX_PACKET_SIZE = 100_000
+PLACES = tuple(
+    parse_text(text).place
+    for text in (
+        "POINT(8.6 54.5)",
+        "BBOX(170,-10,-170,10)",
+        "POLYGON((0 0,9 0,9 60,0 60,0 0),(1 1,2 1,2 2,1 1))",
+        "LINESTRING(-90 -80,90 80,0 0)",
+    )
+)
+INTERVALS = (
+    (1_774_700_000_000, 1_774_700_000_000),
+    (0, 1_774_700_000_000),
+    (MIN_MS, MAX_MS),
+    (MAX_MS - 1, MAX_MS),
+)
 HERE = Location(lat=54.5, lon=8.6, elev=float("nan"))
 
 
@@ -61,9 +77,27 @@ def _read(first: int, body: bytes) -> str:
     return outcome
 
 
+def _relate(text: str) -> None:
+    """Ask every spatial relation, both ways, of a text and some places."""
+    place = parse_text(text).place
+    for other in PLACES:
+        for relation in range(DWITHIN + 1):
+            operand = {DE9IM: "T*F**F***", DWITHIN: 1000.0}.get(relation)
+            spatial(relation, place, other, operand)
+            spatial(relation, other, place, operand)
+
+
+def _hold(text: str) -> None:
+    """Ask every temporal relation of a text and some intervals."""
+    windows = parse_filter(text)
+    for start_ms, end_ms in INTERVALS:
+        for relation in range(1, 15):
+            windows.holds(relation, start_ms, end_ms)
+
+
 TEXTS: tuple[Callable[[str], object], ...] = (
-    parse_text,
-    parse_filter,
+    _relate,
+    _hold,
     parse_event_time,
     from_text,
     geo_from_text,
