@@ -15,7 +15,7 @@ demo: $(VENV)/run
 
 test: $(VENV)/test
 	@sh tests/tools.sh
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/test
 	$(BIN)/ruff check

@@ -19,7 +19,7 @@ from protocol.envelope import encode_fields, geo_fields, geopublish_parts
 from protocol.errors import BadValue
 from protocol.fields import I64, U32
 from protocol.geo import Geo
-from protocol.geometry import encode_geometry, parse_form, reproject
+from protocol.geometry import WGS84, encode_geometry, parse_form, reproject
 from protocol.geometry_place import NO_LIMITS
 from protocol.message import Message
 
@@ -74,7 +74,9 @@ class EnvelopeForm:
 
     def _converted(self, geo: Geo, received_ms: int) -> bytes:
         try:
-            parsed = parse_form(geo.geometry_form, geo.geometry_raw, geo.epsg_sent, NO_LIMITS)
+            parsed = parse_form(
+                geo.geometry_form, geo.geometry_raw, geo.epsg_sent or WGS84, NO_LIMITS
+            )
             geometry, epsg = parsed.source, parsed.epsg
             if self.deliver & REPROJECT:
                 geometry, epsg = reproject(geometry, epsg, self.epsg), self.epsg
@@ -89,7 +91,8 @@ class EnvelopeForm:
         time_form, time_raw = geo.time_form, geo.time_raw
         if not time_form:
             time_form, time_raw = 1, I64.pack(received_ms)
-        return encode_fields(time_form, time_raw, form, raw, epsg, geo.extensions)
+        named = epsg if epsg != WGS84 else None
+        return encode_fields(time_form, time_raw, form, raw, named, geo.extensions)
 
 
 def form_of(conditions: Conditions) -> Form:

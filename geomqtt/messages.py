@@ -9,7 +9,7 @@ from datetime import datetime
 
 from geomqtt.place_and_time import moment
 from protocol import packets as p
-from protocol.geometry import Geometry, parse_form
+from protocol.geometry import WGS84, Geometry, parse_form
 from protocol.geometry_place import NO_LIMITS
 from protocol.temporal import MAX_MS, MIN_MS, format_time
 
@@ -66,7 +66,9 @@ class Message:
         geo = self._packet.geo
         if geo is None or not geo.geometry_form:
             return None
-        return parse_form(geo.geometry_form, geo.geometry_raw, geo.epsg_sent, NO_LIMITS).source
+        return parse_form(
+            geo.geometry_form, geo.geometry_raw, geo.epsg_sent or WGS84, NO_LIMITS
+        ).source
 
     @property
     def epsg(self) -> int:

@@ -136,7 +136,7 @@ def event_geo(
         geometry_raw=raw,
         epsg=code,
         extensions=b"" if to is None else _fence(to),
-        epsg_sent=code,
+        epsg_sent=code if code != WGS84 else None,
     )
 
 
@@ -221,6 +221,8 @@ def _temporal(conditions: GeoConditions) -> tuple[int, str]:
     during = conditions.get("during", conditions.get("time", ""))
     if isinstance(during, tuple):
         during = format_time(*interval_ms(during))
+    if "time_relation" in conditions and not during:
+        raise ValueError("a temporal relation without a filter")
     name = conditions.get("time_relation", "intersects" if during else "any")
     if name not in TEMPORAL_RELATIONS:
         raise ValueError(f"unknown temporal relation {name!r}")

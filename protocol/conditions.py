@@ -19,7 +19,6 @@ from protocol.geometry_metres import check_metres
 from protocol.geometry_place import DEFAULT_LIMITS, Limits, Place
 from protocol.geometry_text import parse_text
 from protocol.relations import (
-    ANY,
     COVERS,
     DE9IM,
     DWITHIN,
@@ -119,9 +118,7 @@ def _temporal_of(entry: GeoEntry) -> tuple[Temporal, ...]:
     if relation >= len(TEMPORAL_RELATIONS):
         raise Refused(BAD_RELATION, f"unknown temporal relation {relation}")
     if not entry.temporal_filter:
-        if relation > 1:
-            raise BadTime("a temporal relation without a filter")
-        return ()
+        return ()  # any time, whatever the relation
     windows = parse_filter(entry.temporal_filter)
     return (Temporal(relation, windows),) if relation else ()
 
@@ -138,9 +135,7 @@ def _spatial_of(entry: GeoEntry, limits: Limits) -> tuple[Spatial, ...]:
     if entry.form == 0:
         if entry.geometry:
             raise BadGeometry("a geometry without a form")
-        if relation not in (ANY, COVERS):
-            raise BadGeometry(f"{RELATIONS[relation]} without a geometry")
-        return ()
+        return ()  # any place, whatever the relation
     if entry.form not in (1, 3, 4, 5):
         raise BadGeometry(f"unknown form {entry.form}")
     operand, raw = read_operand(relation, entry.geometry)

@@ -212,10 +212,10 @@ def read_geo(body: bytes, offset: int, dialect: Dialect = GEO) -> tuple[Geo, str
             raise MalformedPacket("packet ends inside a field")
         return _read_instant_and_point(body, flags, offset, end)
     time_raw, offset = _read_time(body, offset, time_form)
-    epsg = epsg_sent = WGS84
+    epsg, epsg_sent = WGS84, None
     if flags & EPSG_FLAG:
-        epsg_sent, offset = read_u32(body, offset)
-        epsg = epsg_sent
+        epsg, offset = read_u32(body, offset)
+        epsg_sent = epsg
     geometry_raw, offset = _read_geometry(body, offset, geometry_form)
     extensions = b""
     fences: list[bytes] = []
@@ -400,7 +400,7 @@ def encode_fields(
     time_raw: bytes,
     geometry_form: int,
     geometry_raw: bytes,
-    epsg: int,
+    epsg: int | None,
     extensions: bytes,
 ) -> bytes:
     """Encode the geo fields of a GEOPUBLISH; `extensions` come with their length."""
@@ -410,7 +410,7 @@ def encode_fields(
     if geometry_form >= FORM_TEXT:
         geometry_raw = long_binary(geometry_raw)
     epsg_raw = b""
-    if geometry_form and epsg != WGS84:
+    if epsg is not None:
         flags |= EPSG_FLAG
         epsg_raw = U32.pack(epsg)
     if extensions:

@@ -36,4 +36,4 @@ class Geo:
     place: Place | None = None  # the place the event itself carries
     extensions: bytes = b""  # the TLVs as they came
     fence: Place | None = None  # the event geofence among them
-    epsg_sent: int = 4326  # the EPSG field beside the geometry
+    epsg_sent: int | None = None  # the EPSG field, if there was one

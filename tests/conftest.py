@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (aside if wanted else kept).append(item)
         for name in wanted:
             counts[name] = counts.get(name, 0) + 1
-    items[:] = kept
+    # The longest first, so that no worker is left with them alone at the end.
+    items[:] = sorted(kept, key=lambda item: "spark_export" not in item.nodeid)
     config.stash[not_run] = counts
     if aside:
         config.hook.pytest_deselected(items=aside)
