@@ -118,7 +118,10 @@ def in_packets(fences: list[shapely.Polygon], topic: str, *, in_topic: bool) -> 
     for start in range(0, len(fences), IN_A_PACKET):
         some = fences[start : start + IN_A_PACKET]
         if in_topic:
-            names = [f"$geo/covers={shapely.to_wkt(each, trim=True)}/{topic}" for each in some]
+            names = [
+                f"$geo/covers={shapely.to_wkt(each, rounding_precision=7, trim=True)}/{topic}"
+                for each in some
+            ]
             made.append(subscribe(names, 0))
         else:
             made.append(geosubscribe(topic, some))

@@ -270,3 +270,17 @@ def test_deep_collections_are_a_fault_and_no_more() -> None:
     text = b"GEOMETRYCOLLECTION(" * 5000 + b"POINT(1 2)" + b")" * 5000
     again = opened(geopublish(Publish("a", b"", geo=Geo(geometry_form=3, geometry_raw=text))))
     assert "nested deeper" in again.fault
+
+
+def test_an_epsg_field_goes_out_as_it_came() -> None:
+    """Also where it says what would be understood without it."""
+    data = bytes.fromhex("f61b 30 000161 48 000010e6 402acf5c28f5c28f 404a428f5c28f5c3 6869")
+    packet = opened(data)
+    assert packet.geo.epsg_sent == 4326
+    assert geopublish(packet) == data
+
+
+def test_an_empty_filter_and_form_0_mean_any_whatever_the_relation() -> None:
+    entry = GeoEntry("a", temporal_relation=10, spatial_relation=8)
+    conditions = from_entry(entry)
+    assert (conditions.spatial, conditions.temporal) == ((), ())
