@@ -158,12 +158,15 @@ class Link(asyncio.Protocol):
         max_packet_size = self.broker.max_packet_size
         dialect = self.listener.dialect
         handlers = self.handlers
+        size = len(buffer)
         offset = 0
         count = 0
         try:
-            while True:
+            while offset < size:
                 if self.fast:
                     offset = forward(self, buffer, offset)
+                    if offset == size:
+                        break
                 found = next_frame(buffer, offset, max_packet_size)
                 if found is None:
                     break
@@ -180,7 +183,9 @@ class Link(asyncio.Protocol):
                     return
                 if self.state is State.CLOSED:
                     return
-            self._keep(buffer, offset)
+            self._rest = b""
+            if offset < size:
+                self._keep(buffer, offset)
         except ProtocolError as error:
             self.protocol_error(error)
         except Exception:
@@ -188,14 +193,15 @@ class Link(asyncio.Protocol):
             self.broker.counters.other["internal_errors"] += 1
             self.close("internal error")
         finally:
-            self.broker.counters.packets_received += count
+            if count:
+                self.broker.counters.packets_received += count
             if offset:
                 self.last_packet = time.monotonic()
 
     def _keep(self, buffer: bytes, offset: int) -> None:
         """Keep the unfinished packet at the end of a read for the next one."""
         self._rest = rest = buffer[offset:]
-        if rest and not LEGAL[self.state][rest[0] >> 4]:
+        if not LEGAL[self.state][rest[0] >> 4]:
             raise refuse(self.state, rest[0] >> 4)  # before its body is held
         if len(rest) > 4:
             length, shift, position = 0, 0, 1

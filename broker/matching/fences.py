@@ -31,6 +31,7 @@ from protocol.geometry_place import Box, Geometry, Place
 from protocol.relations import DE9IM, DISJOINT, DWITHIN
 
 SMALL = 8
+HAIR = 1e-9  # degrees
 METRES_PER_DEGREE = 110_574.0  # of latitude, where it is shortest
 
 
@@ -151,7 +152,7 @@ class FenceIndex(Generic[ItemT]):
             number = self._numbers.pop(item, None)
             if number is not None and self._tree is not None:
                 del self._by_number[number]
-                for box in reach(test):
+                for box in widened(test):
                     self._tree.delete(number, box)
 
     def move(self, item: ItemT) -> None:
@@ -266,7 +267,7 @@ class FenceIndex(Generic[ItemT]):
         self._next_number += 1
         self._numbers[item] = number
         self._by_number[number] = item
-        for box in reach(test):
+        for box in widened(test):
             self._tree.insert(number, box)
 
 
@@ -287,6 +288,14 @@ def reach(test: Spatial) -> tuple[Box, ...]:
     for box in test.place.boxes:
         boxes += _widened(box, metres)
     return tuple(boxes)
+
+
+def widened(test: Spatial) -> list[Box]:
+    """Give the reach of a test, a hair wider: moving by a turn of the world rounds longitudes."""
+    return [
+        (west - HAIR, south - HAIR, east + HAIR, north + HAIR)
+        for west, south, east, north in reach(test)
+    ]
 
 
 def _widened(box: Box, metres: float) -> list[Box]:

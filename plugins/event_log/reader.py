@@ -34,6 +34,7 @@ from protocol.temporal import MAX_MS, MIN_MS
 from protocol.topics import matches
 from protocol.values import value
 
+HAIR = 1e-9  # degrees
 CHUNK_ROWS = 1000
 FIRST_CHUNK_ROWS = 100  # the first answers are wanted soon
 
@@ -310,7 +311,10 @@ def _boxes(what: Query) -> list[Box] | None:
     """Give boxes outside of which nothing can match; None when there is no such place."""
     if what.place is None or what.relation in (ANY, DISJOINT, DE9IM):
         return None
-    boxes = list(what.place.boxes)
+    # A hair wider: longitudes are rounded when a turn of the world is added to compare them.
+    boxes = [
+        (box[0] - HAIR, box[1] - HAIR, box[2] + HAIR, box[3] + HAIR) for box in what.place.boxes
+    ]
     if what.relation == DWITHIN:
         boxes = [wide for box in boxes for wide in _widened(box, float(what.operand or 0.0))]
     # The meridian at 180 is the one at -180, and an event may lie on either.

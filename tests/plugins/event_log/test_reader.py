@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import shapely
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from plugins.event_log import index, reader
@@ -15,7 +15,7 @@ from plugins.event_log.reader import Cursor, Query
 from plugins.event_log.segments import list_segments, opened
 from protocol.errors import BadValue
 from protocol.geo import Geo, Location
-from protocol.geometry import Place, parse_form, parse_text
+from protocol.geometry import Place, parse_form, parse_text, to_place
 from protocol.message import Message
 from protocol.relations import COVERS, DE9IM, DISJOINT, DWITHIN, INTERSECTS, TOUCHES, spatial
 from protocol.topics import matches
@@ -154,6 +154,12 @@ places = st.one_of(
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@example(
+    events=[Place(-179.99999999999997, 0.0)],
+    fence=to_place(shapely.box(170, -5, 180, 5)),
+    relation=COVERS,
+    tail=0,
+)
 @given(
     events=st.lists(places, min_size=1, max_size=30),
     fence=places,
